@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "keel/base/export.h"
+#include "keel/kernels/common/isa.h"
+
+namespace keel {
+
+enum class Device { cpu };
+
+/// What an operation runs on: a device, its threads or stream, and what is cached for it (matrix product primitives).
+/// Every operation takes one as its first argument and only enqueues: nothing is returned to the host except through
+/// memory that the caller reads after synchronize(). One Context is used by one thread at a time.
+class KEEL_API Context {
+ public:
+  /// A CPU context with this many OpenMP threads (>= 1).
+  explicit Context(int threads, Isa isa = best_isa());
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  Device device() const noexcept { return Device::cpu; }
+  int threads() const noexcept { return threads_; }
+  Isa isa() const noexcept { return isa_; }
+
+  /// Returns once everything enqueued so far has run (at once on a CPU).
+  void synchronize() {}
+
+  /// The cache of kernels/matmul, made there; opaque here so that no other operation sees its library.
+  struct MatmulCache;
+  MatmulCache& matmul_cache() { return *matmul_cache_; }
+
+ private:
+  int threads_;
+  Isa isa_;
+  std::unique_ptr<MatmulCache> matmul_cache_;
+};
+
+}  // namespace keel

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "keel/base/view.h"
+#include "keel/kernels/common/context.h"
+#include "keel/kernels/common/step_scalars.h"
+
+namespace keel {
+
+/// The output head and the cross-entropy of its logits, fused: logits = x W^T exist only for `chunk` rows at a time.
+///   nll[n]  = logsumexp_v(logits[n,v]) - logits[n, targets[n]]                               in nats
+///   loss_sum += sum_n weights[n] nll[n],   weight_sum += sum_n weights[n]                    in double, in row order
+///   d_logits[n,v] = weights[n] (softmax(logits[n])[v] - [v = targets[n]])                    the gradient of the SUM
+///   dx = d_logits W,   dW += d_logits^T x
+/// Rows of weight 0 cost nothing more than their place and add exact zeros.
+struct CrossEntropy {
+  View<const float, 2> x;          ///< [N, d], last axis contiguous
+  View<const float, 2> W;          ///< [V, d] dense: the head, or the embedding where they are tied
+  View<const int32_t, 1> targets;  ///< [N], each in [0, V)
+  View<const float, 1> weights;    ///< [N], >= 0
+  View<float, 2> logits;           ///< [chunk, V] scratch, any chunk >= 1
+  View<StepScalars, 1> scalars;    ///< [1]; loss_sum and weight_sum are added to.  null: not wanted
+  View<float, 1> nll;              ///< [N]; null: not wanted
+  View<float, 2> dx;               ///< [N, d], overwritten; may be x.  null: no gradients (dW too)
+  View<float, 2> dW;               ///< [V, d] dense, accumulated into
+};
+KEEL_API void cross_entropy(Context&, const CrossEntropy&);
+
+}  // namespace keel

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "keel/base/view.h"
+#include "keel/kernels/common/context.h"
+
+namespace keel {
+
+/// y[n,:] = table[tokens[n],:].   tokens: [N], each in [0, V) (checked where data is read, not here).  table: [V, d] dense.
+/// y: [N, d] dense, no aliasing.
+KEEL_API void embedding(Context&, View<const int32_t, 1> tokens, View<const float, 2> table, View<float, 2> y);
+
+/// d_table[v,:] += sum over n with tokens[n] = v of dy[n,:], in ascending n whatever the number of threads.
+/// dy: [N, d] dense.  d_table: [V, d] dense, accumulated into.
+KEEL_API void embedding_backward(Context&, View<const int32_t, 1> tokens, View<const float, 2> dy,
+                                 View<float, 2> d_table);
+
+}  // namespace keel

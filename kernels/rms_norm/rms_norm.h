@@ -1,0 +1,20 @@
+#pragma once
+
+#include "keel/base/view.h"
+#include "keel/kernels/common/context.h"
+
+namespace keel {
+
+/// y[r,c] = x[r,c] s[r] w[c],  s[r] = 1 / sqrt(mean_c x[r,c]^2 + eps).          Zhang & Sennrich 2019, arXiv:1910.07467
+/// x, y: [rows, d], last axis contiguous, y may be x.  w: [d].  s: [rows], kept for the backward pass.
+KEEL_API void rms_norm(Context&, View<const float, 2> x, View<const float, 1> w, float eps, View<float, 2> y,
+                       View<float, 1> s);
+
+/// With xh = s x and p = w dy:   dx = s (p - xh mean_c(p xh));   dw += sum_rows dy xh.
+/// dx: [rows, d], overwritten or, with accumulate_dx, added to; it may be dy when not accumulating.  dw: [d],
+/// accumulated into.  partial: [chunk_count(rows), d] scratch (common/chunks.h): the row sums go over fixed chunks.
+KEEL_API void rms_norm_backward(Context&, View<const float, 2> dy, View<const float, 2> x, View<const float, 1> w,
+                                View<const float, 1> s, View<float, 2> dx, bool accumulate_dx, View<float, 1> dw,
+                                View<float, 2> partial);
+
+}  // namespace keel

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "keel/base/view.h"
+#include "keel/kernels/common/context.h"
+
+namespace keel {
+
+/// h = silu(gate) * up,  silu(x) = x / (1 + exp(-x)).                                          Shazeer 2020, arXiv:2002.05202
+/// gate, up, h: [N, F], last axis contiguous, rows may be strided; h may be gate or up.
+KEEL_API void swiglu(Context&, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h);
+
+/// d_gate = dh up sigma (1 + gate (1 - sigma)),  d_up = dh silu(gate),  sigma = 1 / (1 + exp(-gate)).
+/// All [N, F] as above; d_gate may be gate or dh, d_up may be up.
+KEEL_API void swiglu_backward(Context&, View<const float, 2> dh, View<const float, 2> gate, View<const float, 2> up,
+                              View<float, 2> d_gate, View<float, 2> d_up);
+
+}  // namespace keel

@@ -1,0 +1,49 @@
+#include "keel/base/suggest.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace keel {
+namespace {
+
+/// Optimal string alignment distance: insertions, deletions, substitutions, swaps of neighbours; case is ignored.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (same ? 0 : 1)});
+      if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1])) {
+        row[j] = std::min(row[j], before[j - 2] + 1);
+      }
+    }
+    before.swap(last);
+    last.swap(row);
+  }
+  return last[b.size()];
+}
+
+constexpr size_t kFew = 12;
+
+}  // namespace
+
+std::string suggestion(std::string_view name, std::span<const std::string> known) {
+  const std::string* nearest = nullptr;
+  size_t best = std::max<size_t>(1, name.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    if (const size_t distance = edit_distance(name, candidate); distance < best) {
+      best = distance;
+      nearest = &candidate;
+    }
+  }
+  if (nearest != nullptr) return "did you mean '" + *nearest + "'?";
+  if (known.empty() || known.size() > kFew) return {};
+  std::string list = "one of ";
+  for (size_t i = 0; i < known.size(); ++i) list += (i == 0 ? "" : ", ") + known[i];
+  return list;
+}
+
+}  // namespace keel

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+#include "keel/base/export.h"
+#include "keel/data/batch.h"
+
+namespace keel {
+
+struct UnigramLoss {
+  double nats_per_token = 0;  ///< weighted mean over the validation targets
+  int64_t targets = 0;        ///< those with a weight that is not 0
+};
+
+/// What a model that knows only how often each token occurs would score: cross-entropy of the validation targets (the
+/// first `tokens` of them, as BatchReader::validation_sequences) under the frequencies of the whole training stream(s)
+/// with add-one smoothing: p(v) = (count(v) + 1) / (tokens + V), V = vocab_size of the training reader's options.
+KEEL_API UnigramLoss unigram_cross_entropy(const BatchReader& train, const BatchReader& validation, int64_t tokens);
+
+}  // namespace keel

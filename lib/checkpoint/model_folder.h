@@ -43,8 +43,9 @@ class KEEL_API TensorSet {
 
   /// Fills every target. Before any is touched everything is checked: tensors missing or extra throw Error(format) with
   /// the first few names and the count; a shape that differs throws Error(shape) with the tensor, what was expected and
-  /// what found. `tied_head`, "lm_head.weight" of a model with tied embeddings, "" otherwise: that tensor is no target;
-  /// a stored one must equal the embedding's bit for bit, and stands in for the embedding when only it is stored.
+  /// what found. Legacy buffers (rotary_emb.inv_freq) are ignored. `tied_head`, "lm_head.weight" of a model with tied
+  /// embeddings, "" otherwise: that tensor is no target; a stored one must equal the embedding's bit for bit, and
+  /// stands in for the embedding when only it is stored.
   void read(std::span<const TensorTarget> targets, const std::string& tied_head = "",
             const std::string& embedding = "model.embed_tokens.weight") const;
 

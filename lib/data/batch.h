@@ -20,7 +20,7 @@ struct SequenceRef {
 };
 
 /// The caller's buffers for one flat batch of S sequences, N = S T tokens. cu_seqlens needs cu_seqlens_capacity(S).
-struct FlatBatch {
+struct BatchBuffers {
   HostView<int32_t, 1> tokens;     ///< [N] inputs
   HostView<int32_t, 1> targets;    ///< [N] the token after each input
   HostView<int32_t, 1> positions;  ///< [N] from 0 in each attention segment
@@ -77,10 +77,10 @@ class KEEL_API BatchReader {
 
   /// Fills out with those sequences, in that order. out.tokens must have exactly S T elements (so the others but
   /// cu_seqlens). Token ids outside the vocabulary throw as TokenStream::read says.
-  BatchInfo read(std::span<const SequenceRef> sequences, const FlatBatch& out) const;
+  BatchInfo read(std::span<const SequenceRef> sequences, const BatchBuffers& out) const;
 
  private:
-  int64_t segments_of(const SequenceRef& sequence, const FlatBatch& out, int64_t row, int64_t segments) const;
+  int64_t segments_of(const SequenceRef& sequence, const BatchBuffers& out, int64_t row, int64_t segments) const;
 
   std::vector<TokenStream> streams_;
   DataOptions options_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "keel/base/view.h"
 #include "keel/kernels/common/context.h"
 
@@ -14,7 +16,24 @@ enum class Transpose { none, a, b, both };
 ///   forward          Y  = X  W^T      Transpose::b      X [N, in], W [out, in]
 ///   input gradient   dX = dY W        Transpose::none
 ///   weight gradient  dW += dY^T X     Transpose::a
+/// Same shapes, strides and number of threads: same bits. Another number of threads may add in another order.
 KEEL_API void matmul(Context&, View<const float, 2> A, View<const float, 2> B, View<float, 2> C,
                      Transpose transpose = Transpose::none, bool accumulate = false);
+
+/// One product, for planning. Extents after op; a row stride of 0 stands for dense rows.
+struct MatmulShape {
+  int64_t m = 0, n = 0, k = 0;
+  Transpose transpose = Transpose::none;
+  bool accumulate = false;
+  int64_t a_stride = 0, b_stride = 0, c_stride = 0;  ///< of the matrices as stored, in elements
+  bool operator==(const MatmulShape&) const = default;
+};
+
+/// Bytes that this context keeps for products beside the caller's buffers: one scratchpad, as large as the most
+/// demanding of them wanted, and generated code for each. Nothing else is allocated once a product has run, but for
+/// some hundred bytes during the call.
+KEEL_API int64_t matmul_memory(Context&);
+/// The same once all of `shapes` will have run too. Makes no buffer.
+KEEL_API int64_t matmul_memory(Context&, std::span<const MatmulShape> shapes);
 
 }  // namespace keel

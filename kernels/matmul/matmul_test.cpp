@@ -1,0 +1,274 @@
+#include "keel/kernels/matmul/matmul.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "keel/base/error.h"
+#include "support/numeric.h"
+
+namespace keel {
+namespace {
+
+using testing::Guarded;
+using testing::Random;
+
+constexpr Transpose kTransposes[] = {Transpose::none, Transpose::a, Transpose::b, Transpose::both};
+
+bool transposes_a(Transpose t) {
+  return t == Transpose::a || t == Transpose::both;
+}
+bool transposes_b(Transpose t) {
+  return t == Transpose::b || t == Transpose::both;
+}
+
+/// One product: matrices as stored, in buffers with `pad` elements after each row and `misalign` before the first.
+struct Case {
+  int64_t m, n, k;
+  Transpose transpose = Transpose::none;
+  bool accumulate = false;
+  int threads = 1;
+  int64_t pad = 0, misalign = 0;
+
+  std::string name() const {
+    return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " transpose " +
+           std::to_string(static_cast<int>(transpose)) + (accumulate ? " accumulate" : "") + " threads " +
+           std::to_string(threads) + " pad " + std::to_string(pad) + " misalign " + std::to_string(misalign);
+  }
+};
+
+struct Matrix {
+  Matrix(int64_t rows_, int64_t columns_, int64_t pad, int64_t misalign, const std::vector<float>& values)
+      : rows(rows_), columns(columns_), stride(columns_ + pad), memory(rows_ * stride, misalign) {
+    for (int64_t i = 0; i < rows * columns; ++i) memory.get()[i / columns * stride + i % columns] = values[i];
+  }
+  View<float, 2> view() { return {memory.get(), {rows, columns}, {stride, 1}}; }
+  std::vector<float> values() {
+    std::vector<float> v(rows * columns);
+    for (int64_t i = 0; i < rows * columns; ++i) v[i] = memory.get()[i / columns * stride + i % columns];
+    return v;
+  }
+  bool padding_is_nan() {
+    for (int64_t i = 0; i < rows * stride; ++i) {
+      if (i % stride >= columns && !std::isnan(memory.get()[i])) return false;
+    }
+    return true;
+  }
+  int64_t rows, columns, stride;
+  Guarded<float> memory;
+};
+
+/// Runs the case on `values(count)` and gives each element of the result to `check(actual, exact, sum of |a b|)`.
+template <class Values, class Check>
+void run(const Case& c, Values values, Check check) {
+  const bool ta = transposes_a(c.transpose), tb = transposes_b(c.transpose);
+  const std::vector<float> a = values(c.m * c.k), b = values(c.k * c.n), before = values(c.m * c.n);
+  Matrix A(ta ? c.k : c.m, ta ? c.m : c.k, c.pad, c.misalign, a);
+  Matrix B(tb ? c.n : c.k, tb ? c.k : c.n, c.pad, c.misalign, b);
+  Matrix C(c.m, c.n, c.pad, c.misalign, before);
+  Context ctx(c.threads);
+  matmul(ctx, A.view(), B.view(), C.view(), c.transpose, c.accumulate);
+  const std::vector<float> result = C.values();
+  for (int64_t i = 0; i < c.m; ++i) {
+    for (int64_t j = 0; j < c.n; ++j) {
+      double exact = c.accumulate ? before[i * c.n + j] : 0, sum_abs = std::abs(exact);
+      for (int64_t l = 0; l < c.k; ++l) {
+        const double product = double{a[ta ? l * c.m + i : i * c.k + l]} * double{b[tb ? j * c.k + l : l * c.n + j]};
+        exact += product;
+        sum_abs += std::abs(product);
+      }
+      check(result[i * c.n + j], exact, sum_abs);
+    }
+  }
+  EXPECT_TRUE(C.memory.intact());
+  EXPECT_TRUE(C.padding_is_nan());
+}
+
+void check_close(const Case& c) {
+  SCOPED_TRACE(c.name());
+  Random random(7);
+  int64_t wrong = 0;
+  run(
+      c, [&](int64_t n) { return random.normals(n); },
+      [&](float actual, double exact, double sum_abs) {
+        wrong += testing::is_close(actual, exact, testing::sum_tolerance(exact, c.k + 1, sum_abs)) ? 0 : 1;
+      });
+  EXPECT_EQ(wrong, 0);
+}
+
+/// Integers small enough that every partial sum is exact in fp32, so that the order of addition does not matter. In
+/// bf16 they would not be: 255 takes 8 bits, 257 takes 9.
+void check_exact(const Case& c) {
+  SCOPED_TRACE(c.name());
+  Random random(11);
+  int64_t wrong = 0;
+  const auto values = [&](int64_t n) {
+    std::vector<float> v(n);
+    for (float& x : v) x = static_cast<float>(random.integer(-100, 100));
+    if (n > 0) v[n / 2] = 257;
+    return v;
+  };
+  run(c, values, [&](float actual, double exact, double) { wrong += static_cast<double>(actual) == exact ? 0 : 1; });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Matmul, SmallAndOddShapes) {
+  const int64_t sizes[] = {1, 2, 3, 7, 16, 17, 31, 33};
+  for (Transpose transpose : kTransposes) {
+    for (int64_t m : sizes) {
+      for (int64_t n : sizes) {
+        for (int64_t k : {1, 3, 16, 33})
+          check_exact({m, n, k, transpose, (m + n) % 2 == 0, 1 + static_cast<int>(m % 3)});
+      }
+    }
+  }
+}
+
+TEST(Matmul, LayerShapes) {
+  for (Transpose transpose : kTransposes) {
+    for (bool accumulate : {false, true}) {
+      for (int threads : {1, 2, 3}) {
+        check_close({64, 96, 130, transpose, accumulate, threads});
+        check_exact({65, 127, 129, transpose, accumulate, threads});
+      }
+    }
+  }
+}
+
+TEST(Matmul, TallWideAndDeep) {
+  for (int threads : {1, 2}) {
+    check_close({1027, 40, 33, Transpose::b, false, threads});
+    check_close({3, 1500, 64, Transpose::b, false, threads});
+    check_close({48, 24, 3001, Transpose::a, true, threads});
+    check_exact({16, 64, 1027, Transpose::a, true, threads});
+    check_exact({1, 1, 1500, Transpose::none, true, threads});
+    check_exact({1, 700, 64, Transpose::none, false, threads});
+    check_exact({700, 1, 64, Transpose::both, false, threads});
+  }
+}
+
+TEST(Matmul, StridedRows) {
+  for (Transpose transpose : kTransposes) {
+    for (bool accumulate : {false, true}) {
+      for (int64_t pad : {1, 5, 64}) {
+        check_exact({33, 50, 17, transpose, accumulate, 2, pad, 0});
+        check_exact({64, 48, 96, transpose, accumulate, 2, pad, 1});
+        check_exact({1, 48, 1, transpose, accumulate, 1, pad, 3});
+      }
+    }
+  }
+}
+
+TEST(Matmul, MisalignedBuffers) {
+  for (Transpose transpose : kTransposes) {
+    for (int64_t misalign : {1, 3, 15}) check_exact({37, 80, 65, transpose, false, 2, 0, misalign});
+  }
+}
+
+TEST(Matmul, ZeroExtents) {
+  for (Transpose transpose : kTransposes) {
+    for (bool accumulate : {false, true}) {
+      check_exact({0, 5, 4, transpose, accumulate});
+      check_exact({5, 0, 4, transpose, accumulate});
+      check_exact({5, 4, 0, transpose, accumulate});
+      check_exact({5, 4, 0, transpose, accumulate, 1, 3, 1});
+      check_exact({0, 0, 0, transpose, accumulate});
+    }
+  }
+}
+
+/// 1 + 2^-12 has no exact bf16 (8 bits) or tf32 (11 bits) form.
+TEST(Matmul, KeepsFullPrecisionWhateverTheEnvironmentSays) {
+  ASSERT_EQ(setenv("ONEDNN_DEFAULT_FPMATH_MODE", "ANY", 1), 0);
+  const std::vector<float> a(64 * 64, 1 + 0x1p-12F), identity = [] {
+    std::vector<float> v(64 * 64, 0);
+    for (int64_t i = 0; i < 64; ++i) v[i * 65] = 1;
+    return v;
+  }();
+  std::vector<float> c(64 * 64);
+  Context ctx(1);
+  matmul(ctx, {a.data(), {64, 64}}, {identity.data(), {64, 64}}, {c.data(), {64, 64}});
+  EXPECT_EQ(c, a);
+  unsetenv("ONEDNN_DEFAULT_FPMATH_MODE");
+}
+
+TEST(Matmul, SameBitsEveryTime) {
+  Random random(3);
+  const std::vector<float> a = random.normals(300 * 70), b = random.normals(300 * 50);
+  Context first(2), second(2);
+  std::vector<float> c(70 * 50), again(70 * 50);
+  matmul(first, {a.data(), {300, 70}}, {b.data(), {300, 50}}, {c.data(), {70, 50}}, Transpose::a);
+  for (Context* ctx : {&first, &second}) {
+    matmul(*ctx, {a.data(), {300, 70}}, {b.data(), {300, 50}}, {again.data(), {70, 50}}, Transpose::a);
+    EXPECT_EQ(c, again);
+  }
+}
+
+TEST(Matmul, TakesTurnsBetweenContexts) {
+  Random random(4);
+  const std::vector<float> a(64 * 64, 2), b(64 * 64, 3);
+  std::vector<float> c(64 * 64);
+  Context one(1), three(3);
+  for (int i = 0; i < 3; ++i) {
+    for (Context* ctx : {&one, &three}) {
+      std::fill(c.begin(), c.end(), -1.0F);
+      matmul(*ctx, {a.data(), {64, 64}}, {b.data(), {64, 64}}, {c.data(), {64, 64}});
+      EXPECT_EQ(c, std::vector<float>(64 * 64, 384));
+    }
+  }
+}
+
+std::string message_of(View<const float, 2> A, View<const float, 2> B, View<float, 2> C, Transpose transpose) {
+  Context ctx(1);
+  try {
+    matmul(ctx, A, B, C, transpose);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::shape);
+    return e.what();
+  }
+  return "nothing thrown";
+}
+
+TEST(Matmul, NamesExtentsThatDisagree) {
+  float x[64] = {};
+  EXPECT_EQ(message_of({x, {3, 4}}, {x, {5, 2}}, {x, {3, 2}}, Transpose::none),
+            "the extents of a matrix product disagree (matmul A [3, 4] B [5, 2] -> C [3, 2])");
+  EXPECT_EQ(message_of({x, {3, 4}}, {x, {4, 2}}, {x, {3, 2}}, Transpose::a),
+            "the extents of a matrix product disagree (matmul A [3, 4]^T B [4, 2] -> C [3, 2])");
+  EXPECT_THAT(message_of({x, {3, 4}}, {x, {2, 4}}, {x, {2, 3}}, Transpose::b), ::testing::HasSubstr("B [2, 4]^T"));
+  EXPECT_THAT(message_of({x, {3, 4}}, {x, {4, 2}}, {x, {3, 3}}, Transpose::none), ::testing::HasSubstr("C [3, 3]"));
+}
+
+TEST(Matmul, RefusesRowsItCannotRead) {
+  float x[64] = {};
+  const std::string refusal = "a matrix product needs rows that are contiguous and do not overlap";
+  EXPECT_THAT(message_of({x, {3, 4}, {1, 3}}, {x, {4, 2}}, {x, {3, 2}}, Transpose::none),
+              ::testing::HasSubstr(refusal));
+  EXPECT_THAT(message_of({x, {3, 4}}, {x, {4, 2}, {1, 1}}, {x, {3, 2}}, Transpose::none),
+              ::testing::HasSubstr(refusal));
+}
+
+TEST(MatmulMemory, PredictsWhatTheProductsKeep) {
+  const std::vector<float> x(2048 * 256, 1), dy(2048 * 128, 1), w(128 * 256, 1);
+  std::vector<float> y(2048 * 128), dx(2048 * 256), dw(128 * 256);
+  const std::vector<MatmulShape> shapes{{2048, 128, 256, Transpose::b, false},
+                                        {2048, 256, 128, Transpose::none, false},
+                                        {128, 256, 2048, Transpose::a, true},
+                                        {128, 256, 2048, Transpose::a, true, 128, 256, 256},
+                                        {0, 5, 5}};
+  Context ctx(2);
+  EXPECT_EQ(matmul_memory(ctx), 0);
+  const int64_t planned = matmul_memory(ctx, shapes);
+  EXPECT_EQ(matmul_memory(ctx), 0);
+  matmul(ctx, {x.data(), {2048, 256}}, {w.data(), {128, 256}}, {y.data(), {2048, 128}}, Transpose::b);
+  matmul(ctx, {dy.data(), {2048, 128}}, {w.data(), {128, 256}}, {dx.data(), {2048, 256}});
+  matmul(ctx, {dy.data(), {2048, 128}}, {x.data(), {2048, 256}}, {dw.data(), {128, 256}}, Transpose::a, true);
+  EXPECT_EQ(matmul_memory(ctx), planned);
+  EXPECT_EQ(matmul_memory(ctx, shapes), planned);
+  EXPECT_GT(planned, 0);
+  EXPECT_LT(planned, 16 << 20);
+}
+
+}  // namespace
+}  // namespace keel

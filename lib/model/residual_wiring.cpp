@@ -9,15 +9,18 @@
 namespace keel {
 namespace {
 
-Wiring pre(int64_t, int64_t, const WiringOverrides&) { return {.inner = NormKind::rms}; }
+Wiring pre(int64_t, int64_t, const WiringOverrides&) {
+  return {.inner = NormKind::rms};
+}
 
-Wiring post(int64_t, int64_t, const WiringOverrides&) { return {.outer = NormKind::rms}; }
+Wiring post(int64_t, int64_t, const WiringOverrides&) {
+  return {.outer = NormKind::rms};
+}
 
 /// The full form N_out(alpha x + F(N_in(x))); alpha = L, the number of sublayers.
 Wiring keel_full(int64_t blocks, const WiringOverrides& overrides) {
-  return {.inner = NormKind::rms,
-          .outer = NormKind::rms,
-          .a = overrides.alpha.value_or(static_cast<double>(2 * blocks))};
+  return {
+      .inner = NormKind::rms, .outer = NormKind::rms, .a = overrides.alpha.value_or(static_cast<double>(2 * blocks))};
 }
 
 Wiring keel_v2(int64_t l, int64_t blocks, const WiringOverrides& overrides) {
@@ -60,7 +63,9 @@ constexpr std::array kSchemes{
 
 }  // namespace
 
-std::span<const ResidualScheme> residual_schemes() { return kSchemes; }
+std::span<const ResidualScheme> residual_schemes() {
+  return kSchemes;
+}
 
 const ResidualScheme& residual_scheme(std::string_view name) {
   for (const ResidualScheme& scheme : kSchemes) {
@@ -85,27 +90,36 @@ Wiring residual_wiring(std::string_view name, int64_t l, int64_t blocks, const W
 
 std::string_view to_string(NormKind kind) {
   switch (kind) {
-    case NormKind::none: return "none";
-    case NormKind::rms: return "rms";
-    case NormKind::ln: return "ln";
+    case NormKind::none:
+      return "none";
+    case NormKind::rms:
+      return "rms";
+    case NormKind::ln:
+      return "ln";
   }
   return "?";
 }
 
 std::string_view to_string(QkvNorm kind) {
   switch (kind) {
-    case QkvNorm::none: return "none";
-    case QkvNorm::qk_full: return "qk_full";
-    case QkvNorm::qkv_head: return "qkv_head";
+    case QkvNorm::none:
+      return "none";
+    case QkvNorm::qk_full:
+      return "qk_full";
+    case QkvNorm::qkv_head:
+      return "qkv_head";
   }
   return "?";
 }
 
 std::string_view to_string(LearnedScale kind) {
   switch (kind) {
-    case LearnedScale::none: return "none";
-    case LearnedScale::vector: return "vector";
-    case LearnedScale::block: return "block";
+    case LearnedScale::none:
+      return "none";
+    case LearnedScale::vector:
+      return "vector";
+    case LearnedScale::block:
+      return "block";
   }
   return "?";
 }

@@ -40,9 +40,9 @@ struct ResidualScheme {
   std::string_view summary;  ///< one line for listings, with its source
   /// Row of sublayer l (0 = first attention) of a model with `blocks` blocks. Pure.
   Wiring (*row)(int64_t l, int64_t blocks, const WiringOverrides& overrides);
-  bool final_norm;           ///< whether a norm stands before the head by default
-  bool accepts_alpha;        ///< whether an alpha override has a meaning
-  bool fp32_stream;          ///< whether the stream must be fp32 (Post-LN-like schemes lose updates in bf16)
+  bool final_norm;     ///< whether a norm stands before the head by default
+  bool accepts_alpha;  ///< whether an alpha override has a meaning
+  bool fp32_stream;    ///< whether the stream must be fp32 (Post-LN-like schemes lose updates in bf16)
 };
 
 KEEL_API std::span<const ResidualScheme> residual_schemes();
@@ -51,7 +51,8 @@ KEEL_API std::span<const ResidualScheme> residual_schemes();
 KEEL_API const ResidualScheme& residual_scheme(std::string_view name);
 
 /// residual_scheme(name).row(l, blocks, overrides), after checking 0 <= l < 2 * blocks and that the overrides apply.
-KEEL_API Wiring residual_wiring(std::string_view name, int64_t l, int64_t blocks, const WiringOverrides& overrides = {});
+KEEL_API Wiring residual_wiring(std::string_view name, int64_t l, int64_t blocks,
+                                const WiringOverrides& overrides = {});
 
 KEEL_API std::string_view to_string(NormKind kind);
 KEEL_API std::string_view to_string(QkvNorm kind);

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "keel/base/export.h"
+
+namespace keel {
+
+/// What a byte of the arena is for, as --plan reports it.
+enum class MemoryKind { weights, gradients, optimizer, activations, workspace };
+inline constexpr int kMemoryKinds = 5;
+KEEL_API const char* to_string(MemoryKind kind);
+
+/// A place in the arena: `count` elements of T at a byte offset that is a multiple of 64. count 0 = not planned.
+template <class T>
+struct Region {
+  int64_t offset = 0;
+  int64_t count = 0;
+};
+
+/// Adds up what will be allocated, without allocating.
+class KEEL_API ArenaPlan {
+ public:
+  template <class T>
+  Region<T> add(MemoryKind kind, int64_t count) {
+    return {reserve(kind, count, sizeof(T)), count};
+  }
+  int64_t bytes(MemoryKind kind) const { return bytes_[static_cast<int>(kind)]; }
+  int64_t total_bytes() const { return total_; }
+
+ private:
+  /// Throws Error(memory) if the sum leaves 63 bits.
+  int64_t reserve(MemoryKind kind, int64_t count, int64_t element_bytes);
+
+  std::array<int64_t, kMemoryKinds> bytes_{};
+  int64_t total_ = 0;
+};
+
+/// The one allocation of a run: zero-filled anonymous memory, in huge pages where the system gives them. Throws
+/// Error(memory) if the system refuses.
+class KEEL_API Arena {
+ public:
+  explicit Arena(const ArenaPlan& plan);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  template <class T>
+  T* at(const Region<T>& region) const {
+    return region.count == 0 ? nullptr : reinterpret_cast<T*>(base_ + region.offset);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace keel

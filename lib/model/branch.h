@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "keel/base/view.h"
+#include "keel/kernels/common/context.h"
+#include "keel/model/arena.h"
+#include "keel/model/flat_batch.h"
+#include "keel/model/model_config.h"
+#include "keel/model/parameter_buffers.h"
+#include "keel/model/sublayers.h"
+
+namespace keel {
+
+/// The branches F_l of a decoder, attention and feed-forward, without the norms around them.
+/// Slot i keeps what sublayer i of the list needs for its backward pass.
+class Branches {
+ public:
+  virtual ~Branches() = default;
+
+  /// F = F_l(u).  u, F: [N, hidden_size].
+  virtual void forward(Context&, const ParameterBuffers&, const FlatBatch&, const Sublayer&, int64_t slot,
+                       View<const float, 2> u, View<float, 2> F) = 0;
+
+  /// du = gradient of u, from dF; weight gradients are overwritten or, with accumulate, added to.
+  /// du may share memory with dF, not with u.
+  virtual void backward(Context&, const ParameterBuffers&, const FlatBatch&, const Sublayer&, int64_t slot,
+                        bool accumulate, View<const float, 2> dF, View<const float, 2> u, View<float, 2> du) = 0;
+};
+
+/// Regions of the attention branches: projections with rotated q and k, attention output, log-sum-exp, one set a slot.
+struct AttentionPlan {
+  std::vector<Region<float>> qkv, out, lse;
+  Region<float> d_qkv, d_out, delta, cos, sin;
+};
+AttentionPlan plan_attention(const ModelConfig&, const std::vector<Sublayer>&, int64_t max_tokens,
+                             int64_t max_positions, bool training, ArenaPlan&);
+std::unique_ptr<Branches> make_attention(Context&, const ModelConfig&, const AttentionPlan&, int64_t max_positions,
+                                         const Arena&);
+
+/// Regions of the feed-forward branches: gate and up projections, one pair a slot. The product silu(gate) up is
+/// computed again in the backward pass.
+struct MlpPlan {
+  std::vector<Region<float>> gate_up;
+  Region<float> h, d_h;
+};
+MlpPlan plan_mlp(const ModelConfig&, const std::vector<Sublayer>&, int64_t max_tokens, bool training, ArenaPlan&);
+std::unique_ptr<Branches> make_mlp(const ModelConfig&, const MlpPlan&, const Arena&);
+
+}  // namespace keel

@@ -1,0 +1,117 @@
+#include "keel/model/decoder.h"
+
+#include <algorithm>
+
+#include "keel/kernels/cross_entropy/cross_entropy.h"
+#include "keel/kernels/embedding/embedding.h"
+#include "keel/kernels/memory/memory.h"
+
+namespace keel {
+namespace {
+
+/// Rows of logits at a time: enough for a full-speed product, at most about 16 MiB.
+int64_t logits_rows(int64_t vocab_size, int64_t max_tokens) {
+  constexpr int64_t kElements = int64_t{4} << 20;
+  constexpr int64_t kFewest = 64;
+  const int64_t rows = std::max(kFewest, kElements / vocab_size / kFewest * kFewest);
+  return std::min(rows, max_tokens);
+}
+
+}  // namespace
+
+DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers, const DecoderOptions& options,
+                         ArenaPlan& arena) {
+  DecoderPlan plan;
+  plan.sublayers = std::move(sublayers);
+  plan.options = options;
+  plan.stream = plan_single_stream(config, plan.sublayers, options.max_tokens, options.training, arena);
+  plan.attention =
+      plan_attention(config, plan.sublayers, options.max_tokens, options.max_positions, options.training, arena);
+  plan.mlp = plan_mlp(config, plan.sublayers, options.max_tokens, options.training, arena);
+  plan.logits_rows = logits_rows(config.vocab_size, options.max_tokens);
+  plan.logits = arena.add<float>(MemoryKind::workspace, plan.logits_rows * config.vocab_size);
+  return plan;
+}
+
+Decoder::Decoder(Context& ctx, const ModelConfig& config, const DecoderPlan& plan, const Arena& arena,
+                 std::function<bool()> interrupted)
+    : ctx_(ctx), config_(config), plan_(plan), arena_(arena), interrupted_(std::move(interrupted)) {
+  stream_ = make_single_stream(ctx_, config_, plan_.sublayers, plan_.stream, arena_);
+  attention_ = make_attention(ctx_, config_, plan_.attention, plan_.options.max_positions, arena_);
+  mlp_ = make_mlp(config_, plan_.mlp, arena_);
+}
+
+Decoder::~Decoder() = default;
+
+Branches& Decoder::branch(const Sublayer& sublayer) {
+  return sublayer.branch == BranchKind::attention ? *attention_ : *mlp_;
+}
+
+bool Decoder::forward(const ParameterBuffers& p, const FlatBatch& batch) {
+  const int64_t n = static_cast<int64_t>(plan_.sublayers.size());
+  embedding(ctx_, batch.tokens, p.matrix(p.layout->embedding), stream_->embedding_output(batch.tokens.extent(0)));
+  stream_->begin(ctx_, p);
+  for (int64_t i = 0; i < n; ++i) {
+    if (interrupted_ && interrupted_()) return false;
+    const Sublayer& sublayer = plan_.sublayers[i];
+    branch(sublayer).forward(ctx_, p, batch, sublayer, i, stream_->branch_input(i), stream_->branch_output(i));
+    stream_->join(ctx_, p, i);
+  }
+  return true;
+}
+
+View<const float, 2> Decoder::head_input() const {
+  return stream_->branch_input(static_cast<int64_t>(plan_.sublayers.size()));
+}
+
+void Decoder::loss(const ParameterBuffers& p, const FlatBatch& batch, View<StepScalars, 1> scalars,
+                   View<float, 1> nll) {
+  cross_entropy(ctx_, {.x = head_input(),
+                       .W = p.matrix(p.layout->head),
+                       .targets = batch.targets,
+                       .weights = batch.weights,
+                       .logits = {arena_.at(plan_.logits), {plan_.logits_rows, config_.vocab_size}},
+                       .scalars = scalars,
+                       .nll = nll,
+                       .dx = {},
+                       .dW = {}});
+}
+
+/// Gradients that operations only ever add to: norms, embedding and head. Those of the branches' matrices are
+/// overwritten by their products.
+void Decoder::zero_sparse_gradients(const ParameterBuffers& p) {
+  for (const Parameter& parameter : p.layout->parameters) {
+    const ParameterClass c = parameter.parameter_class;
+    if (c == ParameterClass::attention || c == ParameterClass::mlp) continue;
+    zero(ctx_, View<float, 1>(p.gradients.data() + parameter.offset, {parameter.size}));
+  }
+}
+
+bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch, bool accumulate,
+                               View<StepScalars, 1> scalars, View<float, 1> nll) {
+  const int64_t n = static_cast<int64_t>(plan_.sublayers.size());
+  if (!forward(p, batch)) return false;
+  if (!accumulate) zero_sparse_gradients(p);
+  cross_entropy(ctx_, {.x = head_input(),
+                       .W = p.matrix(p.layout->head),
+                       .targets = batch.targets,
+                       .weights = batch.weights,
+                       .logits = {arena_.at(plan_.logits), {plan_.logits_rows, config_.vocab_size}},
+                       .scalars = scalars,
+                       .nll = nll,
+                       .dx = stream_->branch_input_gradient(n),
+                       .dW = p.d_matrix(p.layout->head)});
+  for (int64_t i = n - 1; i >= 0; --i) {
+    if (interrupted_ && interrupted_()) return false;
+    const Sublayer& sublayer = plan_.sublayers[i];
+    const View<const float, 2> dF = stream_->join_backward(ctx_, p, i);
+    branch(sublayer).backward(ctx_, p, batch, sublayer, i, accumulate, dF, stream_->branch_input(i),
+                              stream_->branch_input_gradient(i));
+  }
+  const auto gradient = stream_->begin_backward(ctx_, p);
+  embedding_backward(ctx_, batch.tokens, gradient.first, p.d_matrix(p.layout->embedding));
+  if (gradient.second) embedding_backward(ctx_, batch.tokens, gradient.second, p.d_matrix(p.layout->embedding));
+  return true;
+}
+
+}  // namespace keel

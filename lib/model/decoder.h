@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "keel/base/export.h"
+#include "keel/base/view.h"
+#include "keel/kernels/common/context.h"
+#include "keel/kernels/common/step_scalars.h"
+#include "keel/model/arena.h"
+#include "keel/model/branch.h"
+#include "keel/model/flat_batch.h"
+#include "keel/model/model_config.h"
+#include "keel/model/parameter_buffers.h"
+#include "keel/model/residual_stream.h"
+#include "keel/model/sublayers.h"
+
+namespace keel {
+
+struct DecoderOptions {
+  int64_t max_tokens = 0;     ///< largest N of a batch
+  int64_t max_positions = 0;  ///< every position is below this
+  bool training = true;       ///< keep what the backward pass reads
+};
+
+/// Every region of a decoder's activations and workspace; the parameters' arrays are planned by their owner.
+struct DecoderPlan {
+  std::vector<Sublayer> sublayers;
+  DecoderOptions options;
+  SingleStreamPlan stream;
+  AttentionPlan attention;
+  MlpPlan mlp;
+  Region<float> logits;
+  int64_t logits_rows = 0;  ///< rows of the [tokens, vocab] logits that exist at a time
+};
+
+/// Plans a decoder that runs these sublayers (all_sublayers(config), or fewer). `config` is resolved().
+KEEL_API DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers,
+                                  const DecoderOptions& options, ArenaPlan& arena);
+
+/// A decoder-only transformer: embedding, residual sublayers, output head. Owns no memory; everything lies in the
+/// arena.
+class KEEL_API Decoder {
+ public:
+  /// `interrupted`, if given, is asked between sublayers; once it says yes the pass ends early.
+  Decoder(Context& ctx, const ModelConfig& config, const DecoderPlan& plan, const Arena& arena,
+          std::function<bool()> interrupted = {});
+  ~Decoder();
+
+  /// Runs the sublayers. Afterwards head_input() is valid. False if interrupted: the results are then worthless.
+  bool forward(const ParameterBuffers& parameters, const FlatBatch& batch);
+
+  /// [N, hidden_size]: what the output head multiplies.
+  View<const float, 2> head_input() const;
+
+  /// After forward(): adds the weighted negative log-likelihoods of the batch's targets to `scalars` (loss_sum and
+  /// weight_sum); nll [N], if not null, gets each target's, in nats.
+  void loss(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
+            View<float, 1> nll = {});
+
+  /// forward(), the loss as in loss(), and the gradient of loss_sum, the SUM over targets. Gradients of all parameters
+  /// are overwritten or, with `accumulate`, added to. False if interrupted; the gradients are then worthless.
+  bool forward_backward(const ParameterBuffers& parameters, const FlatBatch& batch, bool accumulate,
+                        View<StepScalars, 1> scalars, View<float, 1> nll = {});
+
+ private:
+  Branches& branch(const Sublayer& sublayer);
+  void zero_sparse_gradients(const ParameterBuffers& parameters);
+
+  Context& ctx_;
+  ModelConfig config_;
+  DecoderPlan plan_;
+  const Arena& arena_;
+  std::function<bool()> interrupted_;
+  std::unique_ptr<ResidualStream> stream_;
+  std::unique_ptr<Branches> attention_, mlp_;
+};
+
+}  // namespace keel

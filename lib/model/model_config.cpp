@@ -1,0 +1,77 @@
+#include "keel/model/model_config.h"
+
+#include "keel/base/error.h"
+
+namespace keel {
+namespace {
+
+void require(bool holds, const std::string& message) {
+  if (!holds) throw Error(ErrorKind::config, message, "model");
+}
+
+void require_size(int64_t value, const char* name) {
+  constexpr int64_t kLargest = int64_t{1} << 31;
+  require(value >= 1 && value < kLargest,
+          std::string(name) + " must be given, from 1 to 2^31 - 1, not " + std::to_string(value));
+}
+
+}  // namespace
+
+ModelConfig resolved(ModelConfig c) {
+  require_size(c.vocab_size, "vocab_size");
+  require_size(c.hidden_size, "hidden_size");
+  require_size(c.intermediate_size, "intermediate_size");
+  require_size(c.num_hidden_layers, "num_hidden_layers");
+  require_size(c.num_attention_heads, "num_attention_heads");
+  if (c.num_key_value_heads == 0) c.num_key_value_heads = c.num_attention_heads;
+  require_size(c.num_key_value_heads, "num_key_value_heads");
+  require(c.num_attention_heads % c.num_key_value_heads == 0,
+          "num_attention_heads " + std::to_string(c.num_attention_heads) + " is no multiple of num_key_value_heads " +
+              std::to_string(c.num_key_value_heads));
+  if (c.head_dim == 0) {
+    require(c.hidden_size % c.num_attention_heads == 0,
+            "hidden_size " + std::to_string(c.hidden_size) + " is no multiple of num_attention_heads " +
+                std::to_string(c.num_attention_heads) + " and head_dim is not given");
+    c.head_dim = c.hidden_size / c.num_attention_heads;
+  }
+  require_size(c.head_dim, "head_dim");
+  require(c.head_dim % 2 == 0, "head_dim " + std::to_string(c.head_dim) + " is odd: RoPE rotates pairs");
+  require(c.rms_norm_eps > 0, "rms_norm_eps must be above 0");
+  require(c.rope_theta > 0, "rope_theta must be above 0");
+  require(c.initializer_range >= 0, "initializer_range must not be negative");
+  require(c.max_position_embeddings >= 0, "max_position_embeddings must not be negative");
+  wiring_table(c);  // checks scheme and alpha
+  return c;
+}
+
+std::vector<Wiring> wiring_table(const ModelConfig& config) {
+  std::vector<Wiring> table;
+  for (int64_t l = 0; l < config.sublayers(); ++l) {
+    table.push_back(
+        residual_wiring(config.residual_scheme, l, config.num_hidden_layers, {.alpha = config.residual_alpha}));
+  }
+  return table;
+}
+
+ParameterCount count_parameters(const ModelConfig& c) {
+  const int64_t embedding = c.vocab_size * c.hidden_size;
+  const int64_t block = c.hidden_size * (2 * c.query_size() + 2 * c.key_value_size() + 3 * c.intermediate_size);
+  int64_t norms = c.has_final_norm() ? 1 : 0;
+  for (const Wiring& wiring : wiring_table(c)) {
+    norms += (wiring.inner != NormKind::none) + (wiring.outer != NormKind::none);
+  }
+  ParameterCount count;
+  count.in_products = c.num_hidden_layers * block + embedding;  // the head's product, tied or not
+  count.total = count.in_products + norms * c.hidden_size + (c.tie_word_embeddings ? 0 : embedding);
+  return count;
+}
+
+double train_flops_per_token(const ModelConfig& c, int64_t sequence_length) {
+  // Causal attention: on average (T + 1) / 2 keys a query, two products of head_dim multiply-adds each; backward costs
+  // twice.
+  const double attention = static_cast<double>(c.num_hidden_layers) * static_cast<double>(c.query_size()) *
+                           (static_cast<double>(sequence_length) + 1) / 2 * 2 * 2 * 3;
+  return 6.0 * static_cast<double>(count_parameters(c).in_products) + attention;
+}
+
+}  // namespace keel

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "keel/base/export.h"
+#include "keel/base/view.h"
+#include "keel/kernels/common/step_scalars.h"
+#include "keel/model/model_config.h"
+
+namespace keel {
+
+/// One parameter tensor and its place in the flat arrays (weights, gradients, optimiser state).
+struct Parameter {
+  std::string name;            ///< Hugging Face's where that architecture has the tensor
+  std::vector<int64_t> shape;  ///< [out, in] for matrices
+  ParameterClass parameter_class = ParameterClass::scalar;
+  int64_t offset = 0;  ///< first element in the flat array
+  int64_t size = 0;
+  double initial_mean = 0, initial_std = 0;  ///< N(mean, std^2); std 0 = constant
+
+  bool is_matrix() const { return shape.size() == 2; }
+};
+
+/// Indices into the list of what one sublayer owns; -1 where the wiring has no such norm.
+struct SublayerParameters {
+  int64_t inner_norm = -1, outer_norm = -1;
+  int64_t q_proj = -1, k_proj = -1, v_proj = -1, o_proj = -1;  // attention
+  int64_t gate_proj = -1, up_proj = -1, down_proj = -1;        // feed-forward
+};
+
+/// All parameters of a model in their flat order. q, k, v (and gate, up) of a block follow each other without a gap, so
+/// that each group is also one [sum of out, in] matrix for a single product; every other start is on a 64-byte
+/// boundary, and the elements between are zero and stay so.
+struct ParameterLayout {
+  std::vector<Parameter> parameters;
+  std::vector<SublayerParameters> sublayers;
+  int64_t embedding = -1, final_norm = -1,
+          head = -1;  ///< indices; head = embedding when tied, final_norm -1 when absent
+  int64_t size = 0;   ///< elements of a flat array, gaps included
+
+  const Parameter& at(int64_t index) const { return parameters[index]; }
+};
+
+KEEL_API ParameterLayout parameter_layout(const ModelConfig& config);
+
+/// Draws initial values: element i of a tensor is a function of (seed, tensor name, i) alone, so that models that share
+/// a tensor share its start whatever their scheme, thread count or the order of drawing. Gaps become zero.
+KEEL_API void initialise_parameters(const ParameterLayout& layout, uint64_t seed, int threads, View<float, 1> weights);
+
+/// The class's name in configs and reports: embedding, attention, mlp, norm, head, scalar.
+KEEL_API const char* to_string(ParameterClass parameter_class);
+
+}  // namespace keel

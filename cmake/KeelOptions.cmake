@@ -19,7 +19,7 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 # Results must not move with -march: g++ would fuse a * b + c by default. Kernels turn it on for themselves (KeelTargets).
-add_compile_options(-Wall -Wextra -ffp-contract=off -fno-math-errno)
+add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-psabi)
 endif()

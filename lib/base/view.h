@@ -36,8 +36,8 @@ class View {
       : data_(data), extents_(extents), strides_(strides) {}
   /// View<T> converts to View<const T>.
   template <class U>
-    requires(std::is_const_v<T> && std::is_same_v<U, std::remove_const_t<T>>)
-  constexpr View(const View<U, Rank, Memory>& other)  // NOLINT: an implicit conversion, as from T* to const T*
+  requires(std::is_const_v<T>&& std::is_same_v<U, std::remove_const_t<T>>) constexpr View(
+      const View<U, Rank, Memory>& other)  // NOLINT: an implicit conversion, as from T* to const T*
       : data_(other.data()), extents_(other.extents()), strides_(other.strides()) {}
 
   constexpr T* data() const { return data_; }
@@ -63,8 +63,7 @@ class View {
   }
 
   template <class... I>
-    requires(sizeof...(I) == Rank)
-  constexpr T& operator()(I... index) const {
+  requires(sizeof...(I) == Rank) constexpr T& operator()(I... index) const {
     const Extents at{static_cast<int64_t>(index)...};
     int64_t offset = 0;
     for (int i = 0; i < Rank; ++i) {

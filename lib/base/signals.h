@@ -1,0 +1,49 @@
+#pragma once
+
+#include <atomic>
+
+#include "keel/base/export.h"
+
+namespace keel {
+
+namespace detail {
+KEEL_API extern std::atomic<int> stop_signal_value;
+KEEL_API extern std::atomic<int> stop_count_value;
+}  // namespace detail
+
+/// From now on SIGINT, SIGTERM and SIGUSR1 only ask to stop; SIGPIPE and SIGXFSZ are ignored, so that writes fail with
+/// an error. The third request ends the process at once (files under their final names are complete even then).
+KEEL_API void install_signal_handlers();
+
+/// True once a stop was asked for. One relaxed load: fit for inner loops.
+inline bool stop_requested() noexcept {
+  return detail::stop_signal_value.load(std::memory_order_relaxed) != 0;
+}
+/// The first signal that asked, 0 if none.
+inline int stop_signal() noexcept {
+  return detail::stop_signal_value.load(std::memory_order_relaxed);
+}
+/// True from the second signal on: stop as fast as possible, without saving first.
+inline bool stop_is_urgent() noexcept {
+  return detail::stop_count_value.load(std::memory_order_relaxed) >= 2;
+}
+
+/// What a signal does, for programs and tests.
+KEEL_API void request_stop(int signal) noexcept;
+KEEL_API void clear_stop() noexcept;
+
+/// "SIGINT"; "signal 9" for one without a name here.
+KEEL_API const char* signal_name(int signal) noexcept;
+/// 130 SIGINT, 143 SIGTERM, 138 SIGUSR1.
+constexpr int exit_code_of_signal(int signal) noexcept {
+  return 128 + signal;
+}
+
+/// Thrown where work is given up for a signal; run_tool turns it into the exit code.
+struct KEEL_API Stopped {
+  int signal;
+};
+/// Throws Stopped if a stop was asked for.
+KEEL_API void throw_if_stopped();
+
+}  // namespace keel

@@ -32,4 +32,12 @@ void copy_to_host(Context& ctx, View<const T, 1> from, HostView<T, 1> to) {
   detail::copy_bytes(ctx, from.data(), to.data(), from.size() * static_cast<int64_t>(sizeof(T)));
 }
 
+/// Device memory as the host sees it, for a CPU context, where they are the same; what saves, loads or draws values in
+/// place goes through here, so that another device shows where it must stage.
+template <class T, int Rank>
+HostView<T, Rank> host_view(Context& ctx, View<T, Rank> view) {
+  if (ctx.device() != Device::cpu) throw Error(ErrorKind::internal, "host_view: the memory of this device is its own");
+  return {view.data(), view.extents(), view.strides()};
+}
+
 }  // namespace keel

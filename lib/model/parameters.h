@@ -47,7 +47,8 @@ KEEL_API ParameterLayout parameter_layout(const ModelConfig& config);
 
 /// Draws initial values: element i of a tensor is a function of (seed, tensor name, i) alone, so that models that share
 /// a tensor share its start whatever their scheme, thread count or the order of drawing. Gaps become zero.
-KEEL_API void initialise_parameters(const ParameterLayout& layout, uint64_t seed, int threads, View<float, 1> weights);
+KEEL_API void initialise_parameters(const ParameterLayout& layout, uint64_t seed, int threads,
+                                    HostView<float, 1> weights);
 
 /// The class's name in configs and reports: embedding, attention, mlp, norm, head, scalar.
 KEEL_API const char* to_string(ParameterClass parameter_class);

@@ -1,0 +1,137 @@
+#include "keel/train/run_directory.h"
+
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "keel/base/atomic_file.h"
+#include "keel/base/clock.h"
+#include "keel/base/error.h"
+#include "keel/base/files.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+FileLock lock_of(const std::string& path) {
+  return {fs::path(path) / "lock", "the run directory"};
+}
+
+/// Everything a run leaves, and nothing else.
+void remove_run_files(const std::string& path) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == "run.json" || name == "metrics.jsonl" || name == "events.jsonl" ||
+                      name == "report.json" || name == "checkpoints" || name.starts_with("metrics.before-resume-") ||
+                      name.starts_with("events.out.tfevents.") || is_temporary_name(name);
+    if (ours) fs::remove_all(entry.path());
+  }
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(std::string path, FileLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+
+RunDirectory RunDirectory::create(const std::string& path, bool replace) {
+  create_directories(path);
+  RunDirectory run(path, lock_of(path));
+  if (replace) remove_run_files(path);
+  create_directories(run.file("checkpoints"));
+  return run;
+}
+
+RunDirectory RunDirectory::open(const std::string& path) {
+  RunDirectory run(path, lock_of(path));
+  remove_stale_temporaries(path);
+  create_directories(run.file("checkpoints"));
+  return run;
+}
+
+void RunDirectory::write_run_json(const Json& run) {
+  write_file_atomically(file("run.json"), json_text(run, 2) + "\n");
+}
+
+JsonDocument RunDirectory::read_run_json(const std::string& path) {
+  JsonDocument document = read_json(path + "/run.json", ErrorKind::format);
+  const Json& root = document.root();
+  if (!root.is_object() || root.value("schema", "") != "keel.run/1" || !root.contains("config")) {
+    throw document.error("", "not the run.json of a run directory");
+  }
+  return document;
+}
+
+int64_t RunDirectory::rewind_metrics(int64_t step, const TrainSettings& settings) {
+  std::vector<std::string> kept, moved;
+  for (std::string& line : read_lines(file("metrics.jsonl"))) {
+    const Json json = parse_json(line, file("metrics.jsonl"), ErrorKind::format);
+    const int64_t at = json.is_object() ? json.value("step", int64_t{0}) : 0;
+    const bool wanted =
+        at <= step && (json.contains("val_loss") ? validates_after(settings, at) : logs_step(settings, at));
+    (wanted ? kept : moved).push_back(std::move(line));
+  }
+  if (moved.empty()) return 0;
+  const std::string aside = file("metrics.before-resume-" + std::to_string(step) + ".jsonl");
+  std::vector<std::string> all = read_lines(aside);
+  all.insert(all.end(), moved.begin(), moved.end());
+  write_lines(aside, all);
+  write_lines(file("metrics.jsonl"), kept);
+  return static_cast<int64_t>(moved.size());
+}
+
+LineAppender& RunDirectory::metrics() {
+  if (!metrics_) metrics_ = std::make_unique<LineAppender>(file("metrics.jsonl"));
+  return *metrics_;
+}
+
+LineAppender& RunDirectory::events() {
+  if (!events_) events_ = std::make_unique<LineAppender>(file("events.jsonl"));
+  return *events_;
+}
+
+void RunDirectory::log_step(const MetricsLine& line) {
+  Json json;
+  json["step"] = line.step;
+  json["tokens"] = line.tokens;
+  set_number(json, "loss", line.loss);
+  set_number(json, "grad_norm", line.grad_norm);
+  set_number(json, "learning_rate", line.learning_rate);
+  set_number(json, "tokens_per_second", line.tokens_per_second);
+  set_number(json, "seconds", line.seconds);
+  json["peak_memory_bytes"] = line.peak_memory_bytes;
+  metrics().append(json_text(json));
+  metrics().flush();
+}
+
+void RunDirectory::log_validation(int64_t step, int64_t tokens, double val_loss) {
+  Json json;
+  json["step"] = step;
+  json["tokens"] = tokens;
+  set_number(json, "val_loss", val_loss);
+  metrics().append(json_text(json));
+  metrics().flush();
+}
+
+void RunDirectory::log_event(const std::string& name, const Json& fields) {
+  Json json;
+  json["time"] = utc_time();
+  json["event"] = name;
+  json.update(fields);
+  events().append(json_text(json));
+  events().flush();
+}
+
+void RunDirectory::sync() {
+  metrics().sync();
+  events().sync();
+}
+
+bool logs_step(const TrainSettings& settings, int64_t step) {
+  return step == 1 || step == settings.steps || step % settings.log_every == 0;
+}
+
+bool validates_after(const TrainSettings& settings, int64_t step) {
+  return step == settings.steps || (settings.validate.every_steps > 0 && step % settings.validate.every_steps == 0);
+}
+
+}  // namespace keel

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "keel/base/export.h"
+#include "keel/base/file_lock.h"
+#include "keel/base/json.h"
+#include "keel/base/line_file.h"
+#include "keel/train/settings.h"
+
+namespace keel {
+
+/// One line of metrics.jsonl for a training step.
+struct MetricsLine {
+  int64_t step = 0;    ///< updates done, this one included
+  int64_t tokens = 0;  ///< so far
+  double loss = 0, grad_norm = 0, learning_rate = 0;
+  double tokens_per_second = 0;  ///< of this step
+  double seconds = 0;            ///< of training steps so far, saving and validation not counted
+  int64_t peak_memory_bytes = 0;
+};
+
+/// A run directory that this process holds (flock on RUN/lock):
+///   run.json        everything resolved: {"schema":"keel.run/1", "version", "command", "config", "resolved", "data",
+///   ...} metrics.jsonl   a line a logged step, and validation lines events.jsonl    starts, resumes, saves, signals,
+///   ends report.json     written at the end checkpoints/
+class KEEL_API RunDirectory {
+ public:
+  /// A new directory, or one that is there already (with --force it is emptied first). Error(io) if another process
+  /// trains in it.
+  static RunDirectory create(const std::string& path, bool replace);
+  /// An existing one.
+  static RunDirectory open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+  void write_run_json(const Json& run);
+  /// The run.json of a run directory; Error(format) if it is none.
+  static JsonDocument read_run_json(const std::string& path);
+
+  /// Brings metrics.jsonl to the state of an uninterrupted run with these settings after `step` updates: lines beyond
+  /// it, and lines that only the end of an earlier, shorter run has, move to metrics.before-resume-STEP.jsonl. Returns
+  /// how many.
+  int64_t rewind_metrics(int64_t step, const TrainSettings& settings);
+
+  void log_step(const MetricsLine& line);
+  void log_validation(int64_t step, int64_t tokens, double val_loss);
+  /// {"time", "event": name, ...fields}
+  void log_event(const std::string& name, const Json& fields);
+  /// Lines so far reach the disk.
+  void sync();
+
+ private:
+  RunDirectory(std::string path, FileLock lock);
+  LineAppender& metrics();
+  LineAppender& events();
+
+  std::string path_;
+  FileLock lock_;
+  std::unique_ptr<LineAppender> metrics_, events_;
+};
+
+/// True if a run with these settings logs step `step` (1 .. steps): the first, the last, and every log_every-th.
+KEEL_API bool logs_step(const TrainSettings& settings, int64_t step);
+/// True if it validates after step `step`: every validate.every_steps and after the last.
+KEEL_API bool validates_after(const TrainSettings& settings, int64_t step);
+
+}  // namespace keel

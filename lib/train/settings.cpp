@@ -1,0 +1,271 @@
+#include "keel/train/settings.h"
+
+#include <cmath>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+#include "keel/base/log.h"
+#include "keel/model/parameters.h"
+
+namespace keel {
+namespace {
+
+struct SizeKey {
+  const char* key;
+  int64_t ModelConfig::*field;
+};
+constexpr SizeKey kSizes[] = {
+    {"model.vocab_size", &ModelConfig::vocab_size},
+    {"model.hidden_size", &ModelConfig::hidden_size},
+    {"model.intermediate_size", &ModelConfig::intermediate_size},
+    {"model.num_hidden_layers", &ModelConfig::num_hidden_layers},
+    {"model.num_attention_heads", &ModelConfig::num_attention_heads},
+    {"model.num_key_value_heads", &ModelConfig::num_key_value_heads},
+    {"model.head_dim", &ModelConfig::head_dim},
+    {"model.max_position_embeddings", &ModelConfig::max_position_embeddings},
+};
+
+struct RealKey {
+  const char* key;
+  double ModelConfig::*field;
+};
+constexpr RealKey kReals[] = {
+    {"model.rms_norm_eps", &ModelConfig::rms_norm_eps},
+    {"model.rope_theta", &ModelConfig::rope_theta},
+    {"model.initializer_range", &ModelConfig::initializer_range},
+};
+
+/// What the `model` group says, on top of `start`: only keys that were given replace a value.
+ModelConfig with_model_keys(const Config& config, ModelConfig start) {
+  for (const SizeKey& size : kSizes) {
+    if (config.is_given(size.key)) start.*size.field = config.integer(size.key);
+  }
+  for (const RealKey& real : kReals) {
+    if (config.is_given(real.key)) start.*real.field = config.real(real.key);
+  }
+  if (config.is_given("model.tie_word_embeddings"))
+    start.tie_word_embeddings = config.boolean("model.tie_word_embeddings");
+  if (config.is_given("model.residual_scheme")) start.residual_scheme = config.text("model.residual_scheme");
+  if (config.is_given("model.residual_alpha")) start.residual_alpha = config.real("model.residual_alpha");
+  if (config.is_given("model.final_norm")) start.final_norm = config.boolean("model.final_norm");
+  return start;
+}
+
+void refuse_if_true(const Config& config, const char* key) {
+  if (config.boolean(key)) throw config.error(key, std::string(key) + " true is not supported by this version");
+}
+
+/// Each given model key against the model of --init.
+void require_same_model(const Config& config, const ModelConfig& init) {
+  const auto conflict = [&](const char* key, const std::string& wanted, const std::string& found) {
+    throw config.error(key, std::string(key) + " " + wanted + " contradicts the " + found + " of --init",
+                       "leave it out");
+  };
+  for (const SizeKey& size : kSizes) {
+    if (!config.is_given(size.key)) continue;
+    const int64_t wanted = config.integer(size.key);
+    const int64_t found = init.*size.field;
+    if (wanted != found) conflict(size.key, std::to_string(wanted), std::to_string(found));
+  }
+  const ModelConfig wanted = with_model_keys(config, init);
+  for (const RealKey& real : kReals) {
+    if (std::string(real.key) == "model.initializer_range") continue;  // nothing is drawn
+    if (wanted.*real.field != init.*real.field) {
+      conflict(real.key, std::to_string(wanted.*real.field), std::to_string(init.*real.field));
+    }
+  }
+  if (wanted.tie_word_embeddings != init.tie_word_embeddings) {
+    conflict("model.tie_word_embeddings", wanted.tie_word_embeddings ? "true" : "false",
+             init.tie_word_embeddings ? "true" : "false");
+  }
+  if (wanted.residual_scheme != init.residual_scheme) {
+    conflict("model.residual_scheme", wanted.residual_scheme, init.residual_scheme);
+  }
+  if (wanted.residual_alpha != init.residual_alpha) {
+    conflict("model.residual_alpha", std::to_string(*wanted.residual_alpha),
+             init.residual_alpha ? std::to_string(*init.residual_alpha) : "default");
+  }
+  if (wanted.has_final_norm() != init.has_final_norm()) {
+    conflict("model.final_norm", wanted.has_final_norm() ? "true" : "false", init.has_final_norm() ? "true" : "false");
+  }
+}
+
+void require_vocabulary(const Config& config, const ModelConfig& model, const TrainFacts& facts) {
+  if (!facts.data_vocab_size || model.vocab_size >= *facts.data_vocab_size) return;
+  const std::string message = "vocab_size " + std::to_string(model.vocab_size) + " is smaller than the tokenizer's " +
+                              std::to_string(*facts.data_vocab_size);
+  if (facts.init_model) throw Error(ErrorKind::format, message, "--init", "the data was made with another tokenizer");
+  throw config.error("model.vocab_size", message, "leave it out to take the tokenizer's");
+}
+
+int64_t ceil_div(double a, double b) {
+  return static_cast<int64_t>(std::ceil(a / b));
+}
+
+int64_t resolve_steps(const Config& config, const TrainSettings& s) {
+  constexpr const char* kLengths[] = {"train.steps", "train.tokens", "train.flops", "train.tokens_per_parameter"};
+  const char* given = nullptr;
+  for (const char* key : kLengths) {
+    if (!config.has(key)) continue;
+    if (given != nullptr) {
+      throw config.error(key, std::string(given) + " and " + key + " are both given",
+                         "the length of a run is one of them");
+    }
+    given = key;
+  }
+  if (given == nullptr) {
+    throw Error(ErrorKind::config,
+                "train.steps must be given (or train.tokens, train.flops, train.tokens_per_parameter)");
+  }
+  const std::string key = given;
+  const auto tokens_per_step = static_cast<double>(s.tokens_per_step());
+  double steps = 0;
+  if (key == "train.steps") return config.integer(key);
+  if (key == "train.tokens") {
+    const int64_t tokens = config.integer(key);
+    return (tokens - 1) / s.tokens_per_step() + 1;
+  }
+  if (key == "train.flops") {
+    steps = config.real(key) / train_flops_per_token(s.model, s.sequence_length()) / tokens_per_step;
+  } else {
+    steps = config.real(key) * static_cast<double>(count_parameters(s.model).total) / tokens_per_step;
+  }
+  if (!(steps < 9e15)) throw config.error(key, key + " asks for more steps than can be counted");
+  return std::max<int64_t>(1, ceil_div(steps, 1));
+}
+
+int64_t resolve_batch(const Config& config, int64_t sequence_length) {
+  const bool by_tokens = config.has("train.batch_tokens");
+  const bool by_sequences = config.has("train.batch_sequences");
+  if (by_tokens && by_sequences) {
+    throw config.error("train.batch_sequences", "train.batch_tokens and train.batch_sequences are both given");
+  }
+  if (by_sequences) return config.integer("train.batch_sequences");
+  if (!by_tokens) throw Error(ErrorKind::config, "train.batch_tokens or train.batch_sequences must be given");
+  const int64_t tokens = config.integer("train.batch_tokens");
+  if (tokens % sequence_length != 0) {
+    throw config.error("train.batch_tokens", "train.batch_tokens " + std::to_string(tokens) +
+                                                 " is no multiple of data.sequence_length " +
+                                                 std::to_string(sequence_length));
+  }
+  return tokens / sequence_length;
+}
+
+OptimizerSettings resolve_optimizer(const Config& config) {
+  OptimizerSettings o;
+  const std::vector<double> betas = config.reals("optimizer.betas");
+  if (betas.size() != 2 || !(betas[0] < 1) || !(betas[1] < 1)) {
+    throw config.error("optimizer.betas", "optimizer.betas must be two numbers from 0 to below 1");
+  }
+  o.beta1 = betas[0];
+  o.beta2 = betas[1];
+  o.decay_all = config.text("optimizer.decay_on") == "all";
+  o.learning_rate = config.real("optimizer.learning_rate");
+  o.clip = config.is_word("optimizer.clip") ? 0 : config.real("optimizer.clip");
+  if (o.clip == 0) o.clip = std::numeric_limits<double>::infinity();
+  const double last = o.final_learning_rate = config.real("schedule.final_learning_rate");
+  for (int c = 0; c < kParameterClasses; ++c) {
+    const std::string prefix = std::string("optimizer.classes.") + to_string(static_cast<ParameterClass>(c)) + ".";
+    ClassSettings& own = o.classes[c];
+    own.learning_rate = config.find_real(prefix + "learning_rate").value_or(o.learning_rate);
+    own.final_learning_rate = own.learning_rate == o.learning_rate
+                                  ? last
+                                  : (o.learning_rate > 0 ? last / o.learning_rate * own.learning_rate : 0);
+    own.weight_decay = config.find_real(prefix + "weight_decay").value_or(config.real("optimizer.weight_decay"));
+    own.eps = config.find_real(prefix + "eps").value_or(config.real("optimizer.eps"));
+  }
+  return o;
+}
+
+CheckpointSettings resolve_checkpoint(const Config& config) {
+  CheckpointSettings c;
+  c.every_steps = config.find_integer("checkpoint.every_steps").value_or(0);
+  c.every_seconds = 60 * config.find_real("checkpoint.every_minutes").value_or(0);
+  c.keep_last = config.find_integer("checkpoint.keep_last").value_or(0);
+  c.keep_every = config.find_integer("checkpoint.keep_every").value_or(0);
+  if (config.has("checkpoint.at")) c.at = config.integers("checkpoint.at");
+  return c;
+}
+
+}  // namespace
+
+int64_t sequence_length_of(const Config& config) {
+  return config.integer("data.sequence_length");
+}
+
+ModelConfig resolve_model(const Config& config, const TrainFacts& facts, int64_t sequence_length) {
+  refuse_if_true(config, "model.attention_bias");
+  refuse_if_true(config, "model.qk_norm");
+  ModelConfig model;
+  if (facts.init_model) {
+    require_same_model(config, *facts.init_model);
+    model = *facts.init_model;
+  } else {
+    model = with_model_keys(config, ModelConfig{});
+    if (model.vocab_size == 0) {
+      if (!facts.data_vocab_size) {
+        throw Error(ErrorKind::config, "model.vocab_size must be given", "",
+                    "the data names no tokenizer to take it from");
+      }
+      model.vocab_size = *facts.data_vocab_size;
+    }
+    for (const char* key :
+         {"model.hidden_size", "model.intermediate_size", "model.num_hidden_layers", "model.num_attention_heads"}) {
+      static_cast<void>(config.integer(key));  // "must be given"
+    }
+    model = resolved(model);
+  }
+  if (model.max_position_embeddings == 0) model.max_position_embeddings = sequence_length;
+  require_vocabulary(config, model, facts);
+  if (sequence_length > model.max_position_embeddings) {
+    throw config.error("data.sequence_length", "data.sequence_length " + std::to_string(sequence_length) +
+                                                   " is above model.max_position_embeddings " +
+                                                   std::to_string(model.max_position_embeddings));
+  }
+  return model;
+}
+
+TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
+  refuse_if_true(config, "train.stop_on_divergence");
+  TrainSettings s;
+  s.data.sequence_length = sequence_length_of(config);
+  s.model = resolve_model(config, facts, s.data.sequence_length);
+  s.plain_init = config.text("model.init") == "plain";
+  s.seed = static_cast<uint64_t>(config.integer("train.seed"));
+  s.data.shuffle = config.boolean("data.shuffle");
+  s.data.document_mask = config.boolean("data.document_mask");
+  if (config.has("data.loss_mask")) s.loss_mask = config.boolean("data.loss_mask");
+  s.data.loss_mask = s.loss_mask.value_or(true);
+  s.data.seed = s.seed;
+  s.data.vocab_size = s.model.vocab_size;
+  s.data.eod_id = config.has("data.eod_id") ? config.find_integer("data.eod_id") : facts.data_eod_id;
+  s.batch_sequences = resolve_batch(config, s.data.sequence_length);
+  s.steps = resolve_steps(config, s);
+  s.micro_batch_is_auto = config.is_word("train.micro_batch_sequences");
+  if (!s.micro_batch_is_auto) {
+    s.micro_batch_sequences = config.integer("train.micro_batch_sequences");
+    if (s.batch_sequences % s.micro_batch_sequences != 0) {
+      throw config.error("train.micro_batch_sequences", "a batch of " + std::to_string(s.batch_sequences) +
+                                                            " sequences is no multiple of a micro-batch of " +
+                                                            std::to_string(s.micro_batch_sequences) + " x 1 process");
+    }
+  }
+  s.log_every = config.integer("train.log_every");
+  s.time_limit_seconds = config.find_real("train.time_limit").value_or(0);
+  s.memory_limit_bytes = config.find_integer("train.memory_limit").value_or(0);
+  s.optimizer = resolve_optimizer(config);
+  s.schedule.name = config.text("schedule.name") == "constant" ? ScheduleName::constant : ScheduleName::cosine;
+  s.schedule.steps = s.steps;
+  s.schedule.warmup_steps = config.integer("schedule.warmup_steps");
+  if (s.schedule.warmup_steps > s.steps) {
+    log::warn("schedule.warmup_steps {} is above the {} steps of the run: the peak is never reached",
+              s.schedule.warmup_steps, s.steps);
+  }
+  s.checkpoint = resolve_checkpoint(config);
+  s.validate.every_steps = config.find_integer("validate.every_steps").value_or(0);
+  s.validate.tokens = config.find_integer("validate.tokens").value_or(0);
+  return s;
+}
+
+}  // namespace keel

@@ -1,0 +1,116 @@
+#include "keel/train/train_memory.h"
+
+#include <algorithm>
+
+#include "keel/base/error.h"
+#include "keel/base/quantity.h"
+#include "keel/kernels/common/chunks.h"
+#include "keel/kernels/grad_norm/grad_norm.h"
+
+namespace keel {
+namespace {
+
+/// The most segments a micro-batch can be cut into, plus one: with a document mask every token may be a document.
+int64_t cu_seqlens_capacity(const TrainSettings& settings, int64_t sequences) {
+  return (settings.data.document_mask ? sequences * settings.sequence_length() : sequences) + 1;
+}
+
+/// Divisors of n, descending.
+std::vector<int64_t> divisors_descending(int64_t n) {
+  std::vector<int64_t> small, large;
+  for (int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    small.push_back(n / d);
+    if (d != n / d) large.push_back(d);
+  }
+  small.insert(small.end(), large.rbegin(), large.rend());
+  return small;
+}
+
+}  // namespace
+
+TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_sequences) {
+  using enum MemoryKind;
+  TrainMemory m;
+  m.layout = parameter_layout(settings.model);
+  m.micro_batch_sequences = micro_batch_sequences;
+  const int64_t N = micro_batch_sequences * settings.sequence_length();
+  const int64_t P = m.layout.size;
+  m.weights = m.arena.add<float>(weights, P);
+  m.gradients = m.arena.add<float>(gradients, P);
+  m.exp_avg = m.arena.add<float>(optimizer, P);
+  m.exp_avg_sq = m.arena.add<float>(optimizer, P);
+  m.decoder = plan_decoder(settings.model, all_sublayers(settings.model),
+                           {.max_tokens = N, .max_positions = settings.sequence_length(), .training = true}, m.arena);
+  m.scalars = m.arena.add<StepScalars>(workspace, 1);
+  m.norm_partial = m.arena.add<double>(workspace, chunk_count(P, kGradNormChunk));
+  m.tokens = m.arena.add<int32_t>(workspace, N);
+  m.targets = m.arena.add<int32_t>(workspace, N);
+  m.positions = m.arena.add<int32_t>(workspace, N);
+  m.batch_weights = m.arena.add<float>(workspace, N);
+  m.cu_seqlens_capacity = cu_seqlens_capacity(settings, micro_batch_sequences);
+  m.cu_seqlens = m.arena.add<int32_t>(workspace, m.cu_seqlens_capacity);
+  return m;
+}
+
+std::vector<MatmulShape> training_products(const TrainSettings& settings, int64_t micro_batch_sequences) {
+  const ModelConfig& c = settings.model;
+  const int64_t N = micro_batch_sequences * settings.sequence_length();
+  const int64_t d = c.hidden_size, F = c.intermediate_size, q = c.query_size(), qkv = q + 2 * c.key_value_size();
+  const bool accumulates = micro_batch_sequences < settings.batch_sequences;
+  std::vector<MatmulShape> products;
+  const auto add = [&](int64_t out, int64_t in, int64_t rows, bool head) {
+    products.push_back({.m = rows, .n = out, .k = in, .transpose = Transpose::b});
+    products.push_back({.m = rows, .n = in, .k = out});
+    products.push_back({.m = out, .n = in, .k = rows, .transpose = Transpose::a, .accumulate = head});
+    if (accumulates && !head)
+      products.push_back({.m = out, .n = in, .k = rows, .transpose = Transpose::a, .accumulate = true});
+  };
+  add(qkv, d, N, false);
+  add(d, q, N, false);
+  add(2 * F, d, N, false);
+  add(d, F, N, false);
+  const int64_t chunk = plan_training(settings, micro_batch_sequences).decoder.logits_rows;
+  add(c.vocab_size, d, chunk, true);
+  if (N % chunk != 0) add(c.vocab_size, d, N % chunk, true);
+  return products;
+}
+
+MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const TrainSettings& settings) {
+  constexpr int64_t kLibraries = int64_t{20} << 20;  // heap, relocated data of the libraries, tables
+  constexpr int64_t kThread = int64_t{256} << 10;    // touched stack and tiles
+  const std::vector<MatmulShape> products = training_products(settings, memory.micro_batch_sequences);
+  return {.arena_bytes = memory.arena.total_bytes(),
+          .library_bytes = kLibraries + kThread * ctx.threads() + matmul_memory(ctx, products)};
+}
+
+int64_t automatic_micro_batch(const TrainSettings& settings) {
+  constexpr int64_t kTokens = 4096;
+  constexpr int64_t kActivationBytes = int64_t{4} << 30;
+  constexpr int64_t kLibraries = int64_t{64}
+                                 << 20;  // allowance; a measured figure would make this depend on the machine
+  int64_t smallest = 0;
+  for (int64_t sequences : divisors_descending(settings.batch_sequences)) {
+    const ArenaPlan arena = plan_training(settings, sequences).arena;
+    smallest = arena.total_bytes() + kLibraries;
+    if (settings.memory_limit_bytes > 0 && smallest > settings.memory_limit_bytes) continue;
+    const bool moderate =
+        sequences * settings.sequence_length() <= kTokens && arena.bytes(MemoryKind::activations) <= kActivationBytes;
+    if (moderate || sequences == 1) return sequences;
+  }
+  throw Error(ErrorKind::memory,
+              "one sequence at a time needs " + format_bytes(smallest) + ", train.memory_limit is " +
+                  format_bytes(settings.memory_limit_bytes),
+              "", "a shorter data.sequence_length or a smaller model needs less");
+}
+
+int64_t largest_fitting_micro_batch(Context& ctx, const TrainSettings& settings, int64_t limit_bytes) {
+  for (int64_t sequences : divisors_descending(settings.batch_sequences)) {
+    const TrainMemory memory = plan_training(settings, sequences);
+    if (memory.arena.total_bytes() > limit_bytes) continue;
+    if (estimate_memory(ctx, memory, settings).total_bytes() <= limit_bytes) return sequences;
+  }
+  return 0;
+}
+
+}  // namespace keel

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "keel/base/export.h"
+#include "keel/kernels/common/context.h"
+#include "keel/kernels/matmul/matmul.h"
+#include "keel/model/arena.h"
+#include "keel/model/decoder.h"
+#include "keel/model/parameters.h"
+#include "keel/train/settings.h"
+
+namespace keel {
+
+/// Every region of a training run on one device: the parameters' flat arrays, the decoder's buffers and the batch.
+struct TrainMemory {
+  ArenaPlan arena;
+  ParameterLayout layout;
+  int64_t micro_batch_sequences = 0;
+  int64_t cu_seqlens_capacity = 0;
+  DecoderPlan decoder;
+  Region<float> weights, gradients, exp_avg, exp_avg_sq;  ///< layout.size each; the last two are AdamW's m and v
+  Region<StepScalars> scalars;
+  Region<double> norm_partial;
+  Region<int32_t> tokens, targets, positions, cu_seqlens;
+  Region<float> batch_weights;
+};
+
+/// Plans a run with this micro-batch; nothing is allocated. Pure.
+KEEL_API TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_sequences);
+
+/// The process's expected peak of resident anonymous memory: the arena, and what libraries, primitives and threads
+/// take.
+struct MemoryEstimate {
+  int64_t arena_bytes = 0;
+  int64_t library_bytes = 0;
+  int64_t total_bytes() const { return arena_bytes + library_bytes; }
+};
+KEEL_API MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const TrainSettings& settings);
+
+/// Every different matrix product of a training step, in the order of the model, for planning and measuring.
+KEEL_API std::vector<MatmulShape> training_products(const TrainSettings& settings, int64_t micro_batch_sequences);
+
+/// The micro-batch that `auto` stands for, a pure function of the settings (train.memory_limit included, threads not):
+/// the largest divisor of the batch with at most about 4096 tokens and 4 GB of activations (or one sequence) that fits
+/// the limit. Throws Error(memory) when even one sequence does not.
+KEEL_API int64_t automatic_micro_batch(const TrainSettings& settings);
+
+/// The largest divisor of the batch whose estimate is at most `limit_bytes`; 0 if there is none.
+KEEL_API int64_t largest_fitting_micro_batch(Context& ctx, const TrainSettings& settings, int64_t limit_bytes);
+
+}  // namespace keel

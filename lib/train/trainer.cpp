@@ -1,0 +1,206 @@
+#include "keel/train/trainer.h"
+
+#include <cmath>
+
+#include "keel/base/rng.h"
+#include "keel/kernels/adamw/adamw.h"
+#include "keel/kernels/grad_norm/grad_norm.h"
+#include "keel/kernels/memory/memory.h"
+#include "keel/model/parameters.h"
+
+namespace keel {
+namespace {
+
+std::vector<AdamwSegment> adamw_segments(const ParameterLayout& layout, const OptimizerSettings& optimizer) {
+  std::vector<AdamwSegment> segments;
+  for (const Parameter& p : layout.parameters) {
+    const ClassSettings& own = optimizer.classes[static_cast<int>(p.parameter_class)];
+    const bool decays = optimizer.decay_all || p.is_matrix();
+    segments.push_back({.offset = p.offset,
+                        .size = p.size,
+                        .parameter_class = p.parameter_class,
+                        .weight_decay = decays ? static_cast<float>(own.weight_decay) : 0.0F,
+                        .eps = static_cast<float>(own.eps)});
+  }
+  return segments;
+}
+
+/// The host's copy of a micro-batch.
+struct HostBatch {
+  std::vector<int32_t> tokens, targets, positions, cu_seqlens;
+  std::vector<float> weights;
+
+  HostBatch(int64_t N, int64_t cu_capacity)
+      : tokens(N), targets(N), positions(N), cu_seqlens(cu_capacity), weights(N) {}
+
+  BatchBuffers buffers(int64_t N) {
+    return {.tokens = {tokens.data(), {N}},
+            .targets = {targets.data(), {N}},
+            .positions = {positions.data(), {N}},
+            .weights = {weights.data(), {N}},
+            .cu_seqlens = {cu_seqlens.data(), {static_cast<int64_t>(cu_seqlens.size())}}};
+  }
+};
+
+}  // namespace
+
+struct Trainer::Impl {
+  Context& ctx;
+  TrainSettings settings;
+  const BatchReader& train;
+  const BatchReader* validation;  // null without validation data
+  TrainMemory memory;
+  Arena arena;
+  ParameterBuffers parameters;
+  Decoder decoder;
+  std::vector<AdamwSegment> segments;
+  HostBatch host;
+
+  Impl(Context& context, const TrainSettings& run, const BatchReader& train_reader,
+       const BatchReader* validation_reader, std::function<bool()> interrupted)
+      : ctx(context),
+        settings(run),
+        train(train_reader),
+        validation(validation_reader),
+        memory(plan_training(settings, settings.micro_batch_sequences)),
+        arena(memory.arena),
+        parameters{.layout = &memory.layout, .weights = flat(memory.weights), .gradients = flat(memory.gradients)},
+        decoder(ctx, settings.model, memory.decoder, arena, std::move(interrupted)),
+        segments(adamw_segments(memory.layout, settings.optimizer)),
+        host(settings.micro_batch_sequences * settings.sequence_length(), memory.cu_seqlens_capacity) {}
+
+  View<float, 1> flat(const Region<float>& region) const { return {arena.at(region), {region.count}}; }
+  View<StepScalars, 1> scalars() const { return {arena.at(memory.scalars), {1}}; }
+
+  template <class T>
+  View<T, 1> upload(const std::vector<T>& from, const Region<T>& to, int64_t count) {
+    const View<T, 1> device(arena.at(to), {count});
+    copy_to_device(ctx, HostView<const T, 1>(from.data(), {count}), device);
+    return device;
+  }
+
+  FlatBatch load(const BatchReader& reader, std::span<const SequenceRef> sequences) {
+    const int64_t N = static_cast<int64_t>(sequences.size()) * settings.sequence_length();
+    const BatchInfo info = reader.read(sequences, host.buffers(N));
+    return {.tokens = upload(host.tokens, memory.tokens, N),
+            .targets = upload(host.targets, memory.targets, N),
+            .positions = upload(host.positions, memory.positions, N),
+            .weights = upload(host.weights, memory.batch_weights, N),
+            .cu_seqlens = upload(host.cu_seqlens, memory.cu_seqlens, info.segments + 1)};
+  }
+
+  void set_scalars(int64_t t) {
+    StepScalars s{};
+    for (int c = 0; c < kParameterClasses; ++c) {
+      const ClassSettings& own = settings.optimizer.classes[c];
+      s.learning_rate[c] = learning_rate(settings.schedule, own.learning_rate, own.final_learning_rate, t);
+    }
+    s.bias_correction1 = 1 - std::pow(settings.optimizer.beta1, static_cast<double>(t + 1));
+    s.bias_correction2 = 1 - std::pow(settings.optimizer.beta2, static_cast<double>(t + 1));
+    s.clip = settings.optimizer.clip;
+    copy_to_device(ctx, HostView<const StepScalars, 1>(&s, {1}), scalars());
+  }
+
+  StepScalars fetch_scalars() {
+    StepScalars s;
+    copy_to_host(ctx, View<const StepScalars, 1>(scalars()), HostView<StepScalars, 1>(&s, {1}));
+    ctx.synchronize();
+    return s;
+  }
+
+  std::span<float> values_of(const Parameter& p, const Region<float>& region) const {
+    return {host_view(ctx, flat(region)).data() + p.offset, static_cast<size_t>(p.size)};
+  }
+
+  std::vector<TensorSource> tensors(const std::string& prefix, const Region<float>& region) const {
+    std::vector<TensorSource> list;
+    for (const Parameter& p : memory.layout.parameters) {
+      list.push_back(float_tensor(prefix + p.name, p.shape, values_of(p, region)));
+    }
+    return list;
+  }
+
+  void add_targets(const std::string& prefix, const Region<float>& region, std::vector<TensorTarget>& targets) const {
+    for (const Parameter& p : memory.layout.parameters) {
+      targets.push_back({prefix + p.name, p.shape, values_of(p, region)});
+    }
+  }
+};
+
+Trainer::Trainer(Context& ctx, const TrainSettings& settings, const BatchReader& train, const BatchReader* validation,
+                 std::function<bool()> interrupted)
+    : impl_(std::make_unique<Impl>(ctx, settings, train, validation, std::move(interrupted))) {}
+
+Trainer::~Trainer() = default;
+
+void Trainer::initialise() {
+  initialise_parameters(impl_->memory.layout, derive_seed(impl_->settings.seed, "init"), impl_->ctx.threads(),
+                        host_view(impl_->ctx, impl_->parameters.weights));
+}
+
+void Trainer::load_weights(const TensorSet& tensors) {
+  std::vector<TensorTarget> targets;
+  impl_->add_targets("", impl_->memory.weights, targets);
+  tensors.read(targets, impl_->settings.model.tie_word_embeddings ? "lm_head.weight" : "");
+}
+
+void Trainer::load_optimizer(const TensorSet& tensors) {
+  std::vector<TensorTarget> targets;
+  impl_->add_targets("exp_avg.", impl_->memory.exp_avg, targets);
+  impl_->add_targets("exp_avg_sq.", impl_->memory.exp_avg_sq, targets);
+  tensors.read(targets);
+}
+
+std::optional<StepResult> Trainer::step(int64_t t) {
+  Impl& r = *impl_;
+  const std::vector<SequenceRef> sequences = r.train.step_sequences(t, r.settings.batch_sequences);
+  const int64_t micro = r.settings.micro_batch_sequences;
+  r.set_scalars(t);
+  for (int64_t first = 0; first < r.settings.batch_sequences; first += micro) {
+    const FlatBatch batch = r.load(r.train, std::span(sequences).subspan(first, micro));
+    if (!r.decoder.forward_backward(r.parameters, batch, first > 0, r.scalars())) return std::nullopt;
+  }
+  grad_norm(r.ctx, r.parameters.gradients, r.scalars(),
+            {r.arena.at(r.memory.norm_partial), {r.memory.norm_partial.count}});
+  adamw(r.ctx, r.segments, r.settings.optimizer.beta1, r.settings.optimizer.beta2, r.scalars(), r.parameters.gradients,
+        r.parameters.weights, r.flat(r.memory.exp_avg), r.flat(r.memory.exp_avg_sq));
+  const StepScalars s = r.fetch_scalars();
+  return StepResult{.loss = s.loss_sum / s.weight_sum,
+                    .grad_norm = s.grad_norm,
+                    .learning_rate = learning_rate(r.settings.schedule, r.settings.optimizer.learning_rate,
+                                                   r.settings.optimizer.final_learning_rate, t),
+                    .non_finite = s.non_finite != 0};
+}
+
+std::optional<double> Trainer::validate() {
+  Impl& r = *impl_;
+  const int64_t tokens = r.settings.validate.tokens > 0 ? r.settings.validate.tokens : r.validation->stream(0).tokens();
+  const std::vector<SequenceRef> sequences = r.validation->validation_sequences(tokens);
+  const int64_t micro = r.settings.micro_batch_sequences;
+  const int64_t count = static_cast<int64_t>(sequences.size());
+  r.set_scalars(0);
+  for (int64_t first = 0; first < count; first += micro) {
+    const FlatBatch batch = r.load(*r.validation, std::span(sequences).subspan(first, std::min(micro, count - first)));
+    if (!r.decoder.forward(r.parameters, batch)) return std::nullopt;
+    r.decoder.loss(r.parameters, batch, r.scalars());
+  }
+  const StepScalars s = r.fetch_scalars();
+  return s.loss_sum / s.weight_sum;
+}
+
+std::vector<TensorSource> Trainer::weight_tensors() const {
+  return impl_->tensors("", impl_->memory.weights);
+}
+
+std::vector<TensorSource> Trainer::optimizer_tensors() const {
+  std::vector<TensorSource> list = impl_->tensors("exp_avg.", impl_->memory.exp_avg);
+  for (TensorSource& tensor : impl_->tensors("exp_avg_sq.", impl_->memory.exp_avg_sq))
+    list.push_back(std::move(tensor));
+  return list;
+}
+
+const TrainMemory& Trainer::memory() const {
+  return impl_->memory;
+}
+
+}  // namespace keel

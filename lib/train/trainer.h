@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "keel/base/export.h"
+#include "keel/checkpoint/checkpoint.h"
+#include "keel/data/batch.h"
+#include "keel/kernels/adamw/adamw.h"
+#include "keel/kernels/common/context.h"
+#include "keel/model/decoder.h"
+#include "keel/train/settings.h"
+#include "keel/train/train_memory.h"
+
+namespace keel {
+
+/// What one step tells the host, fetched once at its end. Loss and norm are of the weights before the update.
+struct StepResult {
+  double loss = 0;           ///< mean nats per target token of the global batch
+  double grad_norm = 0;      ///< of the mean gradient, before clipping
+  double learning_rate = 0;  ///< of this step, where a class has none of its own
+  bool non_finite = false;   ///< loss or gradient is not finite: nothing was updated
+};
+
+/// A model, its optimiser state and what trains them. Knows nothing of files: see training_run.h.
+class KEEL_API Trainer {
+ public:
+  /// `train` and `validation` outlive it. `interrupted` is asked inside micro-batches.
+  Trainer(Context& ctx, const TrainSettings& settings, const BatchReader& train, const BatchReader* validation,
+          std::function<bool()> interrupted = {});
+  ~Trainer();
+
+  /// Initial weights drawn from the seed; optimiser state zero.
+  void initialise();
+  /// Weights from a model folder or checkpoint; optimiser state zero.
+  void load_weights(const TensorSet& tensors);
+  /// exp_avg.NAME and exp_avg_sq.NAME of every parameter.
+  void load_optimizer(const TensorSet& tensors);
+
+  /// Step t = 0, 1, ...: batch, gradient, clip, update. Empty if interrupted: then weights and optimiser state are
+  /// those before the step.
+  std::optional<StepResult> step(int64_t t);
+
+  /// Mean nats per target token of the validation data; empty if interrupted. Needs validation data.
+  std::optional<double> validate();
+
+  /// Names, shapes and places of weights and optimiser state, for saving.
+  std::vector<TensorSource> weight_tensors() const;
+  std::vector<TensorSource> optimizer_tensors() const;
+
+  const TrainMemory& memory() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace keel

@@ -17,15 +17,21 @@ Error::Error(ErrorKind kind, const std::string& message, const std::string& wher
 
 int exit_code(ErrorKind kind) noexcept {
   switch (kind) {
-    case ErrorKind::internal: return kExitInternal;
+    case ErrorKind::internal:
+      return kExitInternal;
     case ErrorKind::usage:
-    case ErrorKind::config: return kExitUsage;
+    case ErrorKind::config:
+      return kExitUsage;
     case ErrorKind::format:
-    case ErrorKind::shape: return kExitBadData;
-    case ErrorKind::io: return kExitIo;
-    case ErrorKind::numeric: return kExitDiverged;
+    case ErrorKind::shape:
+      return kExitBadData;
+    case ErrorKind::io:
+      return kExitIo;
+    case ErrorKind::numeric:
+      return kExitDiverged;
     case ErrorKind::device:
-    case ErrorKind::memory: return kExitDevice;
+    case ErrorKind::memory:
+      return kExitDevice;
   }
   return kExitInternal;
 }

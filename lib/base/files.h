@@ -19,10 +19,10 @@ KEEL_API Error system_error(std::string_view action, const std::filesystem::path
 KEEL_API std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
 
 /// Bytes of a regular file. Error(io) if it is missing or something else.
-KEEL_API int64_t file_size(const std::filesystem::path& path);
+KEEL_API int64_t size_of_file(const std::filesystem::path& path);
 
 /// Creates the folder and its parents; one that exists is fine. Error(io).
-KEEL_API void create_directories(const std::filesystem::path& path);
+KEEL_API void make_directories(const std::filesystem::path& path);
 
 /// Error(io) naming the path unless it is an existing file (folder).
 KEEL_API void require_file(const std::filesystem::path& path);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <string>
 
 #include "keel/base/export.h"
 
@@ -33,7 +34,7 @@ KEEL_API void request_stop(int signal) noexcept;
 KEEL_API void clear_stop() noexcept;
 
 /// "SIGINT"; "signal 9" for one without a name here.
-KEEL_API const char* signal_name(int signal) noexcept;
+KEEL_API std::string signal_name(int signal);
 /// 130 SIGINT, 143 SIGTERM, 138 SIGUSR1.
 constexpr int exit_code_of_signal(int signal) noexcept {
   return 128 + signal;

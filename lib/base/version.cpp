@@ -2,6 +2,8 @@
 
 namespace keel {
 
-const char* version() noexcept { return KEEL_VERSION; }
+const char* version() noexcept {
+  return KEEL_VERSION;
+}
 
 }  // namespace keel

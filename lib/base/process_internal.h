@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace keel::detail {
+
+/// Cores by the quota of this process's control group and of every group above it; infinity if there is none.
+/// root: /sys/fs/cgroup, proc_cgroup: /proc/self/cgroup.
+double cgroup_cpu_quota(const std::filesystem::path& root, const std::filesystem::path& proc_cgroup);
+
+/// Bytes, likewise; the largest int64 if there is no limit.
+int64_t cgroup_memory_limit(const std::filesystem::path& root, const std::filesystem::path& proc_cgroup);
+
+}  // namespace keel::detail

@@ -21,7 +21,8 @@ endif()
 # Results must not move with -march: g++ would fuse a * b + c by default. Kernels turn it on for themselves (KeelTargets).
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  add_compile_options(-Wno-psabi)
+  # -Wrestrict of g++ 12 warns of "text" + std::string (GCC bug 105651).
+  add_compile_options(-Wno-psabi -Wno-restrict)
 endif()
 if(KEEL_WERROR)
   add_compile_options(-Werror)

@@ -1,0 +1,134 @@
+#include "keel/train/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "keel/base/error.h"
+#include "keel/base/process.h"
+#include "keel/base/quantity.h"
+#include "keel/model/parameters.h"
+#include "keel/train/throughput.h"
+#include "keel/train/train_memory.h"
+
+namespace keel {
+namespace {
+
+/// Share of a step's time that the matrix products take, for the estimate of the whole.
+constexpr double kProductShare = 0.6;
+
+Json memory_json(const TrainMemory& memory, const MemoryEstimate& estimate) {
+  Json json;
+  for (int kind = 0; kind < kMemoryKinds; ++kind) {
+    json[std::string(to_string(static_cast<MemoryKind>(kind))) + "_bytes"] =
+        memory.arena.bytes(static_cast<MemoryKind>(kind));
+  }
+  json["libraries_bytes"] = estimate.library_bytes;
+  json["total_bytes"] = estimate.total_bytes();
+  return json;
+}
+
+Json classes_json(const TrainSettings& settings, const ParameterLayout& layout) {
+  Json json;
+  for (int c = 0; c < kParameterClasses; ++c) {
+    const auto parameter_class = static_cast<ParameterClass>(c);
+    int64_t parameters = 0;
+    for (const Parameter& p : layout.parameters) {
+      if (p.parameter_class == parameter_class) parameters += p.size;
+    }
+    if (parameters == 0) continue;
+    const ClassSettings& own = settings.optimizer.classes[c];
+    Json& entry = json[to_string(parameter_class)];
+    entry["parameters"] = parameters;
+    set_number(entry, "learning_rate", own.learning_rate);
+    const bool decays = settings.optimizer.decay_all ||
+                        (parameter_class != ParameterClass::norm && parameter_class != ParameterClass::scalar);
+    set_number(entry, "weight_decay", decays ? own.weight_decay : 0.0);
+    set_number(entry, "eps", own.eps);
+  }
+  return json;
+}
+
+std::string memory_text(const Json& memory) {
+  std::string text = "memory\n";
+  for (const auto& [name, bytes] : memory.items()) {
+    const std::string label =
+        name == "total_bytes" ? "total" : name.substr(0, name.size() - std::string("_bytes").size());
+    text += fmt::format("  {:<22}{:>12}\n", label, format_bytes(bytes.get<int64_t>()));
+  }
+  return text;
+}
+
+std::string classes_text(const Json& classes) {
+  std::string text =
+      fmt::format("{:<24}{:>12}{:>15}{:>14}{:>10}\n", "parameters", "count", "learning rate", "weight decay", "eps");
+  for (const auto& [name, entry] : classes.items()) {
+    text += fmt::format("  {:<22}{:>12}{:>15.4g}{:>14.4g}{:>10.2g}\n", name, entry["parameters"].get<int64_t>(),
+                        entry["learning_rate"].get<double>(), entry["weight_decay"].get<double>(),
+                        entry["eps"].get<double>());
+  }
+  return text;
+}
+
+}  // namespace
+
+TrainPlanReport plan_report(Context& ctx, const TrainSettings& settings, bool measure) {
+  const TrainMemory memory = plan_training(settings, settings.micro_batch_sequences);
+  const MemoryEstimate estimate = estimate_memory(ctx, memory, settings);
+  const ParameterCount parameters = count_parameters(settings.model);
+  const double flops = train_flops_per_token(settings.model, settings.sequence_length());
+  const int64_t tokens = settings.steps * settings.tokens_per_step();
+
+  TrainPlanReport plan;
+  plan.total_bytes = estimate.total_bytes();
+  plan.limit_bytes = settings.memory_limit_bytes > 0 ? settings.memory_limit_bytes : available_memory_bytes();
+  plan.fits = plan.total_bytes <= plan.limit_bytes;
+  plan.largest_micro_batch = largest_fitting_micro_batch(ctx, settings, plan.limit_bytes);
+
+  Json& r = plan.results;
+  r["parameters"] = parameters.total;
+  r["sublayers"] = settings.model.sublayers();
+  r["parameter_classes"] = classes_json(settings, memory.layout);
+  r["memory"] = memory_json(memory, estimate);
+  r["memory_limit_bytes"] = plan.limit_bytes;
+  r["fits"] = plan.fits;
+  r["micro_batch_sequences"] = settings.micro_batch_sequences;
+  r["largest_micro_batch_sequences"] = plan.largest_micro_batch;
+  set_number(r, "flops_per_token", flops);
+  r["tokens_per_step"] = settings.tokens_per_step();
+  r["steps"] = settings.steps;
+  r["tokens"] = tokens;
+  r["estimated_seconds"] = nullptr;
+
+  plan.text = fmt::format("model       {} parameters, {} sublayers, width {}, scheme {}\n",
+                          format_count(static_cast<double>(parameters.total)), settings.model.sublayers(),
+                          settings.model.hidden_size, settings.model.residual_scheme);
+  plan.text += fmt::format("run         {} steps of {} tokens = {} tokens, {} FLOPs a token\n", settings.steps,
+                           settings.tokens_per_step(), format_count(static_cast<double>(tokens)), format_count(flops));
+  plan.text +=
+      fmt::format("micro-batch {} of {} sequences; the largest that fits {} is {}\n", settings.micro_batch_sequences,
+                  settings.batch_sequences, format_bytes(plan.limit_bytes), plan.largest_micro_batch);
+  plan.text += classes_text(r["parameter_classes"]) + memory_text(r["memory"]);
+  if (measure && plan.fits) {
+    const double rate = measure_product_rate(ctx, settings, 0.5);
+    const double seconds = flops * static_cast<double>(tokens) / (rate * kProductShare);
+    set_number(r, "measured_product_flops_per_second", rate);
+    set_number(r, "estimated_seconds", seconds);
+    plan.text += fmt::format(
+        "time        about {} ({:.0f} tokens/s; products run at {:.0f} GFLOP/s, {:.0f} % of a step assumed)\n",
+        format_duration(seconds), static_cast<double>(tokens) / seconds, rate / 1e9, 100 * kProductShare);
+  }
+  return plan;
+}
+
+void require_fit(const TrainPlanReport& plan) {
+  if (plan.fits) return;
+  const std::string hint = plan.largest_micro_batch > 0
+                               ? "train.micro_batch_sequences=" + std::to_string(plan.largest_micro_batch) + " fits"
+                               : "not even one sequence at a time fits";
+  throw Error(ErrorKind::memory,
+              "the run needs " + format_bytes(plan.total_bytes) + " and may use " + format_bytes(plan.limit_bytes), "",
+              hint);
+}
+
+}  // namespace keel

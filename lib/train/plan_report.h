@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+
+#include "keel/base/export.h"
+#include "keel/base/json.h"
+#include "keel/kernels/common/context.h"
+#include "keel/train/settings.h"
+
+namespace keel {
+
+/// What --plan tells about a run, found without training or allocating it.
+struct TrainPlanReport {
+  Json results;             ///< of the JSON report
+  std::string text;         ///< the same for people
+  bool fits = false;        ///< within train.memory_limit, or this machine's memory
+  int64_t total_bytes = 0;  ///< expected peak of resident anonymous memory
+  int64_t limit_bytes = 0;
+  int64_t largest_micro_batch = 0;  ///< that fits, in sequences; 0: none
+};
+
+/// `measure`: time the products for a moment to estimate how long the run takes.
+KEEL_API TrainPlanReport plan_report(Context& ctx, const TrainSettings& settings, bool measure);
+
+/// Throws Error(memory) that names needed and available bytes and the largest micro-batch that fits, unless the plan
+/// fits.
+KEEL_API void require_fit(const TrainPlanReport& plan);
+
+}  // namespace keel

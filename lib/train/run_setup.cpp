@@ -1,0 +1,180 @@
+#include "keel/train/run_setup.h"
+
+#include <nlohmann/json.hpp>
+
+#include "keel/base/error.h"
+#include "keel/base/hash.h"
+#include "keel/base/log.h"
+#include "keel/model/model_config_json.h"
+#include "keel/train/train_memory.h"
+
+namespace keel {
+namespace {
+
+struct MixturePart {
+  std::string path;
+  double weight = 1;
+};
+
+std::vector<MixturePart> mixture_of(const Config& config) {
+  const bool one = config.has("data.path");
+  const bool several = config.has("data.mixture");
+  if (one && several) throw config.error("data.mixture", "data.path and data.mixture are both given");
+  if (one) return {{config.text("data.path"), 1}};
+  if (!several) throw Error(ErrorKind::usage, "--data must be given (or data.path, data.mixture in the config)");
+  const Json& list = config.value("data.mixture");
+  const auto bad = [&](size_t i) {
+    return Error(ErrorKind::config, "data.mixture must be a list of {\"path\": text, \"weight\": number above 0}",
+                 config.where("data.mixture", "/" + std::to_string(i)));
+  };
+  if (!list.is_array() || list.empty()) throw bad(0);
+  std::vector<MixturePart> parts;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json& part = list[i];
+    if (!part.is_object() || part.size() != 2 || !part.contains("path") || !part.contains("weight")) throw bad(i);
+    if (!part["path"].is_string() || !part["weight"].is_number() || !(part["weight"].get<double>() > 0)) throw bad(i);
+    parts.push_back({part["path"].get<std::string>(), part["weight"].get<double>()});
+  }
+  return parts;
+}
+
+TrainFacts facts_of(const std::vector<TokenData>& data, const std::optional<ModelFolder>& init) {
+  TrainFacts facts;
+  for (const TokenData& set : data) {
+    if (set.vocab_size) facts.data_vocab_size = std::max(facts.data_vocab_size.value_or(0), *set.vocab_size);
+    if (!facts.data_eod_id) facts.data_eod_id = set.eod_id;
+    if (set.tokenizer_sha256 != data.front().tokenizer_sha256) {
+      throw Error(ErrorKind::config, "the data sets of the mixture were made with different tokenizers",
+                  data.front().path + ", " + set.path);
+    }
+  }
+  if (init) facts.init_model = parse_model_config(init->config_text, init->config_path);
+  return facts;
+}
+
+void require_mask_if_asked(const TrainSettings& settings, const TokenStream& stream, const std::string& path) {
+  if (settings.loss_mask.value_or(false) && !stream.has_mask()) {
+    throw Error(ErrorKind::config, "data.loss_mask is true but there is no .mask file beside the shards", path);
+  }
+}
+
+std::unique_ptr<BatchReader> training_reader(const RunSetup& setup, const std::vector<MixturePart>& parts) {
+  std::vector<TokenStream> streams;
+  std::vector<double> weights;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!setup.data[i].train) throw Error(ErrorKind::format, "the data set has no training shards", parts[i].path);
+    require_mask_if_asked(setup.settings, *setup.data[i].train, parts[i].path);
+    streams.push_back(*setup.data[i].train);
+    weights.push_back(parts[i].weight);
+  }
+  if (streams.size() == 1) return std::make_unique<BatchReader>(streams.front(), setup.settings.data);
+  return std::make_unique<BatchReader>(std::move(streams), weights, setup.settings.data);
+}
+
+std::unique_ptr<BatchReader> validation_reader(const RunSetup& setup) {
+  std::optional<TokenStream> stream;
+  if (setup.val_data) {
+    stream = setup.val_data->val ? setup.val_data->val : setup.val_data->train;
+  } else {
+    for (const TokenData& set : setup.data) {
+      if (set.val && !stream) stream = set.val;
+    }
+  }
+  if (!stream) return nullptr;
+  DataOptions options = setup.settings.data;
+  options.shuffle = false;
+  return std::make_unique<BatchReader>(*stream, options);
+}
+
+void require_same_tokenizer(const TokenData& a, const TokenData& b) {
+  if (a.tokenizer_sha256.empty() || b.tokenizer_sha256.empty() || a.tokenizer_sha256 == b.tokenizer_sha256) return;
+  throw Error(ErrorKind::format, "training and validation data were made with different tokenizers",
+              a.path + ", " + b.path);
+}
+
+}  // namespace
+
+RunSetup prepare_run(const Config& config, const std::string& init_path) {
+  RunSetup setup{.config = config, .init_path = init_path};
+  const std::vector<MixturePart> parts = mixture_of(config);
+  const DataFormat format = data_format(config.text("data.format"));
+  for (const MixturePart& part : parts) setup.data.push_back(open_token_data(part.path, format));
+  if (config.has("data.val_path")) {
+    setup.val_data = open_token_data(config.text("data.val_path"), format);
+    require_same_tokenizer(setup.data.front(), *setup.val_data);
+  }
+  if (!init_path.empty()) setup.init = open_model_folder(init_path);
+  setup.settings = resolve_settings(config, facts_of(setup.data, setup.init));
+  if (setup.settings.micro_batch_is_auto) setup.settings.micro_batch_sequences = automatic_micro_batch(setup.settings);
+  setup.train = training_reader(setup, parts);
+  setup.validation = validation_reader(setup);
+  if (!setup.validation && setup.settings.validate.every_steps > 0) {
+    log::warn(
+        "validate.every_steps is set but there is no validation data: give --val-data, or --val-fraction to "
+        "keel-tokenize");
+  }
+  return setup;
+}
+
+Json data_identity(const RunSetup& setup) {
+  Json shards = Json::array();
+  const auto add = [&](const TokenStream& stream, const char* split) {
+    for (const ShardInfo& shard : stream.shards()) {
+      Json entry;
+      entry["split"] = split;
+      entry["path"] = shard.path;
+      entry["bytes"] = shard.bytes;
+      entry["tokens"] = shard.tokens;
+      if (!shard.xxh3.empty()) entry["xxh3"] = shard.xxh3;
+      shards.push_back(std::move(entry));
+    }
+  };
+  for (int64_t i = 0; i < setup.train->sources(); ++i) add(setup.train->stream(i), "train");
+  if (setup.validation) add(setup.validation->stream(0), "val");
+  return shards;
+}
+
+void require_same_data(const Json& before, const Json& now) {
+  const auto training = [](const Json& shards) {
+    std::vector<const Json*> list;
+    for (const Json& shard : shards) {
+      if (shard.value("split", "") == "train") list.push_back(&shard);
+    }
+    return list;
+  };
+  const std::vector<const Json*> old_shards = training(before);
+  const std::vector<const Json*> new_shards = training(now);
+  if (old_shards.size() != new_shards.size()) {
+    throw Error(ErrorKind::format, "the run was trained on " + std::to_string(old_shards.size()) +
+                                       " shards, the data has " + std::to_string(new_shards.size()) + " now");
+  }
+  for (size_t i = 0; i < old_shards.size(); ++i) {
+    const Json &a = *old_shards[i], &b = *new_shards[i];
+    const bool same_hash = !a.contains("xxh3") || !b.contains("xxh3") || a["xxh3"] == b["xxh3"];
+    if (same_hash && a.value("tokens", int64_t{-1}) == b.value("tokens", int64_t{-1})) continue;
+    throw Error(ErrorKind::format,
+                "the data is not what the run was trained on: " + json_text(a) + " before, " + json_text(b) + " now",
+                b.value("path", ""));
+  }
+}
+
+std::vector<ReportInput> report_inputs(const RunSetup& setup) {
+  std::vector<ReportInput> inputs;
+  const auto add = [&](const TokenStream& stream) {
+    for (size_t i = 0; i < stream.shards().size(); ++i) {
+      const ShardInfo& shard = stream.shards()[i];
+      const std::string hash = shard.xxh3.empty() ? stream.compute_xxh3(static_cast<int64_t>(i)) : shard.xxh3;
+      inputs.push_back({.path = shard.path, .bytes = shard.bytes, .xxh3 = hash});
+    }
+  };
+  for (int64_t i = 0; i < setup.train->sources(); ++i) add(setup.train->stream(i));
+  if (setup.validation) add(setup.validation->stream(0));
+  if (setup.init) {
+    for (const SafetensorsFile& file : setup.init->tensors.files()) {
+      inputs.push_back({.path = file.path(), .bytes = file.bytes(), .xxh3 = xxh3_of_file(file.path())});
+    }
+  }
+  return inputs;
+}
+
+}  // namespace keel

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "keel/base/config.h"
+#include "keel/base/export.h"
+#include "keel/base/report.h"
+#include "keel/checkpoint/model_folder.h"
+#include "keel/data/batch.h"
+#include "keel/data/token_shards.h"
+#include "keel/train/settings.h"
+
+namespace keel {
+
+/// A run's config, data and start, checked against each other; nothing is written or allocated for training yet.
+struct RunSetup {
+  Config config;
+  TrainSettings settings;                          ///< micro-batch resolved
+  std::vector<TokenData> data;                     ///< one, or the mixture's
+  std::optional<TokenData> val_data;               ///< of data.val_path
+  std::unique_ptr<BatchReader> train, validation;  ///< validation is null without such data
+  std::string init_path;                           ///< "" = drawn from the seed
+  std::optional<ModelFolder> init;
+};
+
+/// Opens data and --init folder and resolves the settings. Errors as open_token_data, open_model_folder and
+/// resolve_settings give them; Error(config) for a data set that has no training part.
+KEEL_API RunSetup prepare_run(const Config& config, const std::string& init_path);
+
+/// What identifies the data of a run: for each shard path, bytes, tokens and the hash if it is recorded.
+KEEL_API Json data_identity(const RunSetup& setup);
+
+/// Throws Error(format) if the data is not what the checkpoint or run was made with (tokens or hashes differ).
+KEEL_API void require_same_data(const Json& before, const Json& now);
+
+/// Every input file of the run for its report, with hashes.
+KEEL_API std::vector<ReportInput> report_inputs(const RunSetup& setup);
+
+}  // namespace keel

@@ -1,0 +1,328 @@
+#include "keel/train/training_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+#include "keel/base/clock.h"
+#include "keel/base/log.h"
+#include "keel/base/process.h"
+#include "keel/base/quantity.h"
+#include "keel/base/signals.h"
+#include "keel/model/model_config_json.h"
+#include "keel/train/trainer.h"
+
+namespace keel {
+namespace {
+
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
+
+/// One process's part of a run.
+class TrainingRun {
+ public:
+  TrainingRun(Context& ctx, const RunSetup& setup, RunDirectory& directory, double product_rate, Progress& progress)
+      : setup_(setup),
+        settings_(setup.settings),
+        directory_(directory),
+        progress_(progress),
+        trainer_(ctx, settings_, *setup.train, setup.validation.get(), [] { return stop_requested(); }) {
+    outcome_.final_loss = outcome_.grad_norm = kNoValue;
+    outcome_.product_rate = product_rate;
+  }
+
+  void start() {
+    if (setup_.init) {
+      trainer_.load_weights(setup_.init->tensors);
+    } else {
+      trainer_.initialise();
+    }
+    directory_.log_event("start", {{"steps", settings_.steps}});
+  }
+
+  void resume(const Checkpoint& checkpoint) {
+    trainer_.load_weights(checkpoint.model);
+    if (checkpoint.optimizer) trainer_.load_optimizer(*checkpoint.optimizer);
+    const nlohmann::json& state = checkpoint.trainer;
+    outcome_.step = saved_step_ = checkpoint.step;
+    outcome_.train_seconds = state.value("seconds", 0.0);
+    outcome_.final_loss = state.contains("loss") && state["loss"].is_number() ? state["loss"].get<double>() : kNoValue;
+    outcome_.grad_norm =
+        state.contains("grad_norm") && state["grad_norm"].is_number() ? state["grad_norm"].get<double>() : kNoValue;
+    if (state.contains("val_loss") && state["val_loss"].is_number())
+      outcome_.val_loss = state["val_loss"].get<double>();
+    validated_ = state.value("validated", true);
+    const int64_t moved = directory_.rewind_metrics(checkpoint.step, settings_);
+    directory_.log_event("resume",
+                         {{"step", checkpoint.step}, {"checkpoint", checkpoint.path}, {"metrics_lines_moved", moved}});
+  }
+
+  RunOutcome run() {
+    progress_.start("train", settings_.steps, "steps", outcome_.step, false);
+    while (continue_run()) {
+    }
+    progress_.finish();
+    save();
+    directory_.log_event("end", {{"status", status_name()}, {"step", outcome_.step}});
+    directory_.sync();
+    for (const CheckpointEntry& entry : list_checkpoints(directory_.path())) {
+      if (entry.damage.empty()) outcome_.checkpoints.push_back(entry.path);
+    }
+    return outcome_;
+  }
+
+ private:
+  /// One step and what follows it; false when the run is over.
+  bool continue_run() {
+    if (!validated_ && validates_after(settings_, outcome_.step) && !validate()) return false;
+    if (outcome_.step >= settings_.steps) return false;
+    if (stopped()) return false;
+    if (save_is_due()) save();
+    if (time_is_up()) return false;
+    return train_step();
+  }
+
+  bool stopped() {
+    if (!stop_requested()) return false;
+    outcome_.status = RunStatus::interrupted;
+    outcome_.signal = stop_signal();
+    directory_.log_event("signal", {{"signal", signal_name(outcome_.signal)}, {"step", outcome_.step}});
+    return true;
+  }
+
+  bool time_is_up() {
+    if (settings_.time_limit_seconds <= 0 || since_start_.seconds() < settings_.time_limit_seconds) return false;
+    outcome_.status = RunStatus::time_limit;
+    directory_.log_event("time_limit", {{"step", outcome_.step}});
+    return true;
+  }
+
+  bool train_step() {
+    const Stopwatch watch;
+    const std::optional<StepResult> result = trainer_.step(outcome_.step);
+    if (!result) return !stopped();
+    const double seconds = watch.seconds();
+    outcome_.train_seconds += seconds;
+    ++outcome_.steps_here;
+    if (result->non_finite) {
+      diverged(*result, seconds);
+      return false;
+    }
+    ++outcome_.step;
+    outcome_.final_loss = result->loss;
+    outcome_.grad_norm = result->grad_norm;
+    validated_ = !setup_.validation;
+    if (logs_step(settings_, outcome_.step)) log_step(outcome_.step, *result, seconds);
+    show_progress(*result, seconds);
+    return true;
+  }
+
+  void log_step(int64_t step, const StepResult& result, double seconds) {
+    outcome_.peak_memory_bytes = std::max(outcome_.peak_memory_bytes, process_memory().anonymous_bytes);
+    directory_.log_step({.step = step,
+                         .tokens = step * settings_.tokens_per_step(),
+                         .loss = result.loss,
+                         .grad_norm = result.grad_norm,
+                         .learning_rate = result.learning_rate,
+                         .tokens_per_second = static_cast<double>(settings_.tokens_per_step()) / seconds,
+                         .seconds = outcome_.train_seconds,
+                         .peak_memory_bytes = outcome_.peak_memory_bytes});
+  }
+
+  void show_progress(const StepResult& result, double seconds) {
+    smoothed_ = smoothed_ > 0 ? 0.9 * smoothed_ + 0.1 * seconds : seconds;
+    const double tokens_per_second = static_cast<double>(settings_.tokens_per_step()) / smoothed_;
+    const ProgressField fields[] = {{"loss", result.loss, "{:.4f}"},
+                                    {"grad_norm", result.grad_norm, "{:.3f}"},
+                                    {"lr", result.learning_rate, "{:.3g}"},
+                                    {"tokens/s", tokens_per_second, "{:.0f}"},
+                                    {"utilisation", utilisation(tokens_per_second), "{:.2f}"}};
+    progress_.update(outcome_.step, std::span(fields).first(outcome_.product_rate > 0 ? 5 : 4));
+  }
+
+  /// Share of the measured rate of the matrix products alone.
+  double utilisation(double tokens_per_second) const {
+    return tokens_per_second * train_flops_per_token(settings_.model, settings_.sequence_length()) /
+           outcome_.product_rate;
+  }
+
+  void diverged(const StepResult& result, double seconds) {
+    outcome_.status = RunStatus::diverged;
+    outcome_.non_finite_step = outcome_.step + 1;
+    outcome_.non_finite_learning_rate = result.learning_rate;
+    log_step(outcome_.step + 1, result, seconds);
+    directory_.log_event("non_finite", {{"step", outcome_.step + 1}});
+    log::error(
+        "loss or gradient is not finite at step {} (learning rate {:.3g}): stopped, weights are those of step {}",
+        outcome_.step + 1, result.learning_rate, outcome_.step);
+  }
+
+  bool validate() {
+    if (!setup_.validation) {
+      validated_ = true;
+      return true;
+    }
+    const Stopwatch watch;
+    const std::optional<double> loss = trainer_.validate();
+    outcome_.validate_seconds += watch.seconds();
+    if (!loss) return !stopped();
+    validated_ = true;
+    outcome_.val_loss = *loss;
+    directory_.log_validation(outcome_.step, outcome_.step * settings_.tokens_per_step(), *loss);
+    log::info("step {}: validation loss {:.4f}", outcome_.step, *loss);
+    return true;
+  }
+
+  bool save_is_due() {
+    if (outcome_.step == saved_step_) return false;
+    const CheckpointSettings& c = settings_.checkpoint;
+    if (c.every_steps > 0 && outcome_.step % c.every_steps == 0) return true;
+    if (std::find(c.at.begin(), c.at.end(), outcome_.step) != c.at.end()) return true;
+    return c.every_seconds > 0 && since_save_.seconds() >= c.every_seconds;
+  }
+
+  void save() {
+    if (outcome_.step == saved_step_) return;
+    const Stopwatch watch;
+    directory_.sync();
+    const Retention retention{.keep_last = settings_.checkpoint.keep_last,
+                              .keep_every = settings_.checkpoint.keep_every,
+                              .keep = settings_.checkpoint.at};
+    const SavedCheckpoint saved = save_checkpoint(directory_.path(), contents(), retention);
+    saved_step_ = outcome_.step;
+    since_save_.restart();
+    outcome_.save_seconds += watch.seconds();
+    for (const std::string& problem : saved.not_removed)
+      log::warn("an old checkpoint could not be removed: {}", problem);
+    directory_.log_event(
+        "save", {{"step", outcome_.step}, {"path", saved.path}, {"bytes", saved.bytes}, {"seconds", watch.seconds()}});
+    log::info("saved {} ({}, {:.1f} s)", saved.path, format_bytes(saved.bytes), watch.seconds());
+  }
+
+  CheckpointContents contents() const {
+    nlohmann::json state;
+    state["step"] = outcome_.step;
+    state["tokens"] = outcome_.step * settings_.tokens_per_step();
+    state["data_position"] = outcome_.step * settings_.batch_sequences;
+    state["seed"] = settings_.seed;
+    state["batch_sequences"] = settings_.batch_sequences;
+    state["micro_batch_sequences"] = settings_.micro_batch_sequences;
+    state["processes"] = 1;
+    state["seconds"] = outcome_.train_seconds;
+    state["validated"] = validated_;
+    if (std::isfinite(outcome_.final_loss)) state["loss"] = outcome_.final_loss;
+    if (std::isfinite(outcome_.grad_norm)) state["grad_norm"] = outcome_.grad_norm;
+    if (outcome_.val_loss && std::isfinite(*outcome_.val_loss)) state["val_loss"] = *outcome_.val_loss;
+    state["data"] = nlohmann::json::parse(json_text(data_identity(setup_)));
+    return {.step = outcome_.step,
+            .config_text = json_text(model_config_json(settings_.model), 2) + "\n",
+            .model = trainer_.weight_tensors(),
+            .optimizer = trainer_.optimizer_tensors(),
+            .trainer = std::move(state),
+            .tokenizer_path = setup_.data.front().tokenizer_path};
+  }
+
+  const char* status_name() const {
+    switch (outcome_.status) {
+      case RunStatus::completed:
+        return "completed";
+      case RunStatus::interrupted:
+        return "interrupted";
+      case RunStatus::time_limit:
+        return "time_limit";
+      case RunStatus::diverged:
+        return "diverged";
+    }
+    return "?";
+  }
+
+  const RunSetup& setup_;
+  const TrainSettings& settings_;
+  RunDirectory& directory_;
+  Progress& progress_;
+  Trainer trainer_;
+  RunOutcome outcome_;
+  Stopwatch since_start_, since_save_;
+  double smoothed_ = 0;     // seconds a step
+  int64_t saved_step_ = 0;  // step 0 needs no checkpoint: it follows from the config
+  bool validated_ = true;   // the validation after outcome_.step is done, or none is due
+};
+
+}  // namespace
+
+int RunOutcome::exit_code() const {
+  switch (status) {
+    case RunStatus::completed:
+      return kExitOk;
+    case RunStatus::interrupted:
+      return exit_code_of_signal(signal);
+    case RunStatus::time_limit:
+      return kExitTimeLimit;
+    case RunStatus::diverged:
+      return kExitDiverged;
+  }
+  return kExitInternal;
+}
+
+RunOutcome run_training(Context& ctx, const RunSetup& setup, RunDirectory& directory, const RunOptions& options,
+                        Progress& progress) {
+  TrainingRun run(ctx, setup, directory, options.product_rate, progress);
+  if (options.resume) {
+    run.resume(*options.resume);
+  } else {
+    run.start();
+  }
+  return run.run();
+}
+
+Json outcome_json(const RunOutcome& o, const RunSetup& setup) {
+  const TrainSettings& s = setup.settings;
+  Json r;
+  r["status"] = o.status == RunStatus::completed  ? "completed"
+                : o.status == RunStatus::diverged ? "diverged"
+                                                  : "interrupted";
+  if (o.status == RunStatus::interrupted) r["stopped_by"] = signal_name(o.signal);
+  if (o.status == RunStatus::time_limit) r["stopped_by"] = "time_limit";
+  r["steps"] = o.step;
+  r["tokens"] = o.step * s.tokens_per_step();
+  r["tokens_per_step"] = s.tokens_per_step();
+  r["parameters"] = count_parameters(s.model).total;
+  if (o.non_finite_step) {
+    r["final_loss"] = nullptr;
+  } else if (o.step > 0) {
+    set_number(r, "final_loss", o.final_loss);
+  } else {
+    r["final_loss"] = nullptr;
+  }
+  r["val_loss"] = nullptr;
+  if (o.val_loss) set_number(r, "val_loss", *o.val_loss);
+  r["tokens_per_second"] = nullptr;
+  r["model_flops_utilisation"] = nullptr;
+  if (o.step > 0 && o.train_seconds > 0) {
+    const double tokens_per_second = static_cast<double>(o.step * s.tokens_per_step()) / o.train_seconds;
+    set_number(r, "tokens_per_second", tokens_per_second);
+    if (o.product_rate > 0) {
+      const double flops = tokens_per_second * train_flops_per_token(s.model, s.sequence_length());
+      set_number(r, "model_flops_utilisation", flops / o.product_rate);
+      set_number(r, "measured_product_flops_per_second", o.product_rate);
+    }
+  }
+  set_number(r, "train_seconds", o.train_seconds);
+  set_number(r, "validate_seconds", o.validate_seconds);
+  set_number(r, "save_seconds", o.save_seconds);
+  r["peak_memory_bytes"] = o.peak_memory_bytes;
+  r["divergence"] = nullptr;
+  if (o.non_finite_step) {
+    Json divergence;
+    divergence["criterion"] = "nonfinite";
+    divergence["step"] = *o.non_finite_step;
+    set_number(divergence, "learning_rate", o.non_finite_learning_rate);
+    divergence["nonfinite"] = true;
+    r["divergence"] = divergence;
+  }
+  r["checkpoints"] = o.checkpoints;
+  return r;
+}
+
+}  // namespace keel

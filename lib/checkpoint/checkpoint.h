@@ -2,14 +2,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "keel/base/export.h"
+#include "keel/base/json.h"
 #include "keel/checkpoint/model_folder.h"
 #include "keel/checkpoint/safetensors.h"
 
@@ -21,7 +21,8 @@ namespace keel {
 ///   optimizer-00000.safetensors  exp_avg.NAME, exp_avg_sq.NAME
 ///   trainer.json                 the caller's state, with "format_version"
 ///   the tokenizer file           if the data has one, byte for byte
-///   manifest.json                written last: {"format_version", "step", "files": [{"name", "bytes", "xxh3"}]}
+///   manifest.json                written last: {"format_version", "step", "saved", "version",
+///                                "files": [{"name", "bytes", "xxh3"}]}
 /// A directory under its final name is complete: it is written under a temporary name beside it, every file and the
 /// directory are fsynced, then it is renamed. A save that is interrupted at any moment leaves the earlier checkpoints
 /// alone.
@@ -33,7 +34,7 @@ struct CheckpointContents {
   std::string config_text;  ///< config.json
   std::vector<TensorSource> model;
   std::vector<TensorSource> optimizer;  ///< no file when empty
-  nlohmann::json trainer;               ///< an object; "format_version" is added
+  Json trainer;                         ///< an object; "format_version" is added
   std::string tokenizer_path;           ///< copied; "" for none
 };
 
@@ -59,10 +60,10 @@ KEEL_API int64_t checkpoint_bytes(const CheckpointContents& contents);
 KEEL_API void require_free_space(const std::string& run, int64_t bytes);
 
 /// Saves, then applies retention. Stale temporaries of earlier, killed saves are removed first; the run directory is
-/// expected to be locked by the caller. A checkpoint of the same step is replaced only when it is damaged; a complete
-/// one throws Error(usage). A save always runs to its end: `tick`, when given, is called between pieces (64 MiB at
-/// most) with bytes done and in all, so that the caller can show progress and notice signals. Throws Error(io) when the
-/// disk is full or fails, having removed what it wrote; retention is then not applied.
+/// expected to be locked by the caller. A checkpoint of the same step is replaced in one go. A save always runs to its
+/// end: `tick`, when given, is called between pieces (1 MiB at most) with bytes done and in all, so that the caller can
+/// show progress and notice signals. Throws Error(io) when the disk is full or fails, having removed what it wrote;
+/// retention is then not applied.
 KEEL_API SavedCheckpoint save_checkpoint(const std::string& run, const CheckpointContents& contents,
                                          const Retention& retention = {},
                                          const std::function<void(int64_t done, int64_t total)>& tick = {});
@@ -83,7 +84,7 @@ struct Checkpoint {
   int64_t step = 0;
   std::string saved;  ///< when, ISO 8601 UTC
   std::string config_text;
-  nlohmann::json trainer;
+  Json trainer;
   std::string tokenizer_path;  ///< inside the checkpoint; "" when it has none
   TensorSet model;
   std::optional<TensorSet> optimizer;

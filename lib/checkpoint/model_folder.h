@@ -25,8 +25,9 @@ struct TensorTarget {
 /// and only there, every tensor of those files is in the index, file names have no folder part.
 class KEEL_API TensorSet {
  public:
-  /// The single file.
   static TensorSet open_file(const std::string& path);
+  /// Several files with no tensor in common.
+  static TensorSet open_files(const std::vector<std::string>& paths);
   /// FOLDER/model.safetensors.index.json and its shards if it exists, else FOLDER/model.safetensors.
   static TensorSet open_folder(const std::string& folder);
 
@@ -50,6 +51,10 @@ class KEEL_API TensorSet {
             const std::string& embedding = "model.embed_tokens.weight") const;
 
  private:
+  void add(const SafetensorsFile& file);
+  // Name of the stored tensor that fills the embedding.
+  std::string stand_in(const std::string& tied_head, const std::string& embedding) const;
+
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::pair<size_t, const StoredTensor*>, std::less<>> places_;
   std::vector<std::string> ignored_;
@@ -61,7 +66,8 @@ struct ModelFolder {
   std::string config_path;
   std::string config_text;  ///< config.json as it is
   TensorSet tensors;
-  std::string tokenizer_path;  ///< tokenizer.model or tokenizer.json in it; "" when there is none
+  std::string tokenizer_path;  ///< tokenizer.model or tokenizer.json, a checkpoint's own one; "" when there is none
+  std::vector<std::string> warnings;  ///< files that were ignored, newer checkpoints that are damaged
 };
 
 /// Opens a model folder, or the newest complete checkpoint of a run directory. What is neither throws Error(format), a

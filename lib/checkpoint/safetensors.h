@@ -14,9 +14,12 @@
 
 namespace keel {
 
-/// Element types of the safetensors format (formats.md 3).
+/// Element types of the safetensors format (formats.md 3), in the reference implementation's order.
 enum class StoredType {
   BOOL,
+  F4,
+  F6_E2M3,
+  F6_E3M2,
   U8,
   I8,
   F8_E5M2,
@@ -24,9 +27,6 @@ enum class StoredType {
   F8_E8M0,
   F8_E4M3FNUZ,
   F8_E5M2FNUZ,
-  F4,
-  F6_E2M3,
-  F6_E3M2,
   I16,
   U16,
   F16,
@@ -34,14 +34,16 @@ enum class StoredType {
   I32,
   U32,
   F32,
+  C64,
+  F64,
   I64,
   U64,
-  F64,
-  C64,
 };
 
 KEEL_API std::string_view to_string(StoredType type);
 KEEL_API int64_t bits(StoredType type);
+/// F32, F16, BF16: what widens to fp32 exactly.
+KEEL_API bool is_readable_float(StoredType type);
 
 /// "[2, 3]"
 KEEL_API std::string shape_text(std::span<const int64_t> shape);
@@ -105,8 +107,8 @@ struct FileRecord {
 /// Size of the file that write_safetensors would make.
 KEEL_API int64_t safetensors_bytes(std::span<const TensorSource> tensors);
 
-/// Writes the file and fsyncs it, streaming; the hash is computed on the way. Order as the reference writer's: larger
-/// element types first, then by name; header padded to 8; metadata {"format": "pt"}. `path` must not be a final name:
+/// Writes the file and fsyncs it, streaming; the hash is computed on the way. Order as the reference writer's: later
+/// StoredTypes first, then by name; header padded to 8; metadata {"format": "pt"}. `path` must not be a final name:
 /// use it inside an AtomicDirectory. `progress`, when given, is called after each piece with the number of bytes
 /// written since the last call. Throws Error(io) with the system's reason; a header above the limit, a name twice, or
 /// parts that do not add up to the shape throw Error(format) before anything is written.

@@ -80,7 +80,10 @@ class KEEL_API BatchReader {
   BatchInfo read(std::span<const SequenceRef> sequences, const BatchBuffers& out) const;
 
  private:
-  int64_t segments_of(const SequenceRef& sequence, const BatchBuffers& out, int64_t row, int64_t segments) const;
+  // One sequence into the buffers from offset `at` on.
+  void read_tokens(const SequenceRef& sequence, int64_t at, const BatchBuffers& out) const;
+  void read_weights(const SequenceRef& sequence, int64_t at, const BatchBuffers& out, BatchInfo& info) const;
+  void cut_segments(const SequenceRef& sequence, int64_t at, const BatchBuffers& out, BatchInfo& info) const;
 
   std::vector<TokenStream> streams_;
   DataOptions options_;

@@ -1,0 +1,70 @@
+#include "keel/checkpoint/model_folder.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "keel/base/error.h"
+#include "keel/base/files.h"
+#include "keel/checkpoint/checkpoint.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool exists(const fs::path& path) {
+  std::error_code code;
+  return fs::exists(path, code);
+}
+
+ModelFolder of_checkpoint(Checkpoint checkpoint) {
+  ModelFolder folder;
+  folder.path = checkpoint.path;
+  folder.config_path = (fs::path(checkpoint.path) / "config.json").string();
+  folder.config_text = std::move(checkpoint.config_text);
+  folder.tensors = std::move(checkpoint.model);
+  folder.tokenizer_path = std::move(checkpoint.tokenizer_path);
+  return folder;
+}
+
+ModelFolder of_hugging_face(const fs::path& path) {
+  ModelFolder folder;
+  folder.path = path.string();
+  folder.config_path = (path / "config.json").string();
+  folder.config_text = read_file(folder.config_path);
+  folder.tensors = TensorSet::open_folder(folder.path);
+  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
+    if (folder.tokenizer_path.empty() && exists(path / name)) folder.tokenizer_path = (path / name).string();
+  }
+  for (const std::string& ignored : folder.tensors.ignored_files()) {
+    folder.warnings.push_back(fmt::format("ignored beside model.safetensors.index.json: {}", ignored));
+  }
+  return folder;
+}
+
+ModelFolder of_run(const std::string& path) {
+  NewestCheckpoint newest = newest_checkpoint(path);
+  if (!newest.checkpoint) {
+    const std::string why = newest.skipped.empty() ? "" : newest.skipped[0].path + ": " + newest.skipped[0].damage;
+    throw Error(ErrorKind::format, "no complete checkpoint in this run", path, why);
+  }
+  ModelFolder folder = of_checkpoint(std::move(*newest.checkpoint));
+  for (const CheckpointEntry& entry : newest.skipped) {
+    folder.warnings.push_back(fmt::format("skipped {}: {}", entry.path, entry.damage));
+  }
+  return folder;
+}
+
+}  // namespace
+
+ModelFolder open_model_folder(const std::string& path) {
+  require_directory(path);
+  const fs::path folder(path);
+  if (exists(folder / "trainer.json")) return of_checkpoint(open_checkpoint(path));
+  if (exists(folder / "config.json")) return of_hugging_face(folder);
+  if (exists(folder / "checkpoints")) return of_run(path);
+  throw Error(ErrorKind::format, "neither a model folder (config.json and weights), a checkpoint nor a run", path);
+}
+
+}  // namespace keel

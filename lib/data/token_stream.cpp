@@ -1,0 +1,227 @@
+#include "token_stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "keel/base/error.h"
+#include "keel/base/hash.h"
+
+namespace keel {
+namespace {
+
+/// Widens count tokens into out; returns the first that is not in [0, limit), or count.
+template <class T>
+int64_t widen(const std::byte* source, int64_t count, int64_t limit, int32_t* out) {
+  bool good = true;
+  for (int64_t i = 0; i < count; ++i) {
+    T token;
+    std::memcpy(&token, source + i * sizeof(T), sizeof(T));
+    good &= static_cast<int64_t>(token) >= 0 && static_cast<int64_t>(token) < limit;
+    out[i] = static_cast<int32_t>(token);
+  }
+  if (good) return count;
+  for (int64_t i = 0; i < count; ++i) {
+    T token;
+    std::memcpy(&token, source + i * sizeof(T), sizeof(T));
+    if (static_cast<int64_t>(token) < 0 || static_cast<int64_t>(token) >= limit) return i;
+  }
+  return count;
+}
+
+int64_t widen(TokenType type, const std::byte* source, int64_t count, int64_t limit, int32_t* out) {
+  switch (type) {
+    case TokenType::uint8:
+      return widen<uint8_t>(source, count, limit, out);
+    case TokenType::int8:
+      return widen<int8_t>(source, count, limit, out);
+    case TokenType::int16:
+      return widen<int16_t>(source, count, limit, out);
+    case TokenType::uint16:
+      return widen<uint16_t>(source, count, limit, out);
+    case TokenType::int32:
+      return widen<int32_t>(source, count, limit, out);
+    case TokenType::uint32:
+      return widen<uint32_t>(source, count, limit, out);
+    case TokenType::int64:
+      return widen<int64_t>(source, count, limit, out);
+  }
+  throw Error(ErrorKind::internal, "unknown token type");
+}
+
+int64_t token_at(const detail::Shard& shard, int64_t token) {
+  const auto bytes = shard.tokens(token, 1);
+  uint64_t bits = 0;
+  std::memcpy(&bits, bytes.data(), bytes.size());
+  switch (shard.info.type) {
+    case TokenType::int8:
+      return static_cast<int8_t>(bits);
+    case TokenType::int16:
+      return static_cast<int16_t>(bits);
+    case TokenType::int32:
+      return static_cast<int32_t>(bits);
+    default:
+      return static_cast<int64_t>(bits);
+  }
+}
+
+[[noreturn]] void refuse_token(const detail::Shard& shard, int64_t token, int64_t limit) {
+  std::string place = fmt::format("token {}", token);
+  if (shard.index) {
+    const int64_t document = shard.index->document_of(token);
+    place = fmt::format("document {}, position {}", document, token - shard.index->document_start(document));
+  }
+  throw Error(ErrorKind::format,
+              fmt::format("token id {} is outside the vocabulary of {}", token_at(shard, token), limit),
+              shard.info.path + ", " + place, "was the data made with another tokenizer?");
+}
+
+void check_range(int64_t begin, int64_t end, int64_t tokens, int64_t room) {
+  if (begin < 0 || begin > end || end > tokens || room != end - begin) {
+    throw Error(ErrorKind::internal, fmt::format("tokens [{}, {}) of {} into {} elements", begin, end, tokens, room));
+  }
+}
+
+/// Calls body(shard, first, count) for the pieces of [begin, end), first counted from the shard's own start.
+template <class Body>
+void for_pieces(const TokenStream::Impl& stream, int64_t begin, int64_t end, Body body) {
+  for (size_t i = begin < end ? stream.shard_of(begin) : 0; begin < end; ++i) {
+    const detail::Shard& shard = stream.shards[i];
+    const int64_t first = begin - shard.info.first_token;
+    const int64_t count = std::min(end - begin, shard.info.tokens - first);
+    body(shard, first, count);
+    begin += count;
+  }
+}
+
+}  // namespace
+
+int64_t token_bytes(TokenType type) {
+  switch (type) {
+    case TokenType::uint8:
+    case TokenType::int8:
+      return 1;
+    case TokenType::int16:
+    case TokenType::uint16:
+      return 2;
+    case TokenType::int32:
+    case TokenType::uint32:
+      return 4;
+    case TokenType::int64:
+      return 8;
+  }
+  throw Error(ErrorKind::internal, "unknown token type");
+}
+
+std::string_view to_string(TokenType type) {
+  switch (type) {
+    case TokenType::uint8:
+      return "uint8";
+    case TokenType::int8:
+      return "int8";
+    case TokenType::int16:
+      return "int16";
+    case TokenType::uint16:
+      return "uint16";
+    case TokenType::int32:
+      return "int32";
+    case TokenType::uint32:
+      return "uint32";
+    case TokenType::int64:
+      return "int64";
+  }
+  throw Error(ErrorKind::internal, "unknown token type");
+}
+
+size_t TokenStream::Impl::shard_of(int64_t token) const {
+  const auto after = std::upper_bound(infos.begin(), infos.end(), token,
+                                      [](int64_t t, const ShardInfo& info) { return t < info.first_token; });
+  return static_cast<size_t>(after - infos.begin()) - 1;
+}
+
+std::span<const ShardInfo> TokenStream::shards() const {
+  return impl_->infos;
+}
+int64_t TokenStream::tokens() const {
+  return impl_->tokens;
+}
+
+bool TokenStream::has_documents() const {
+  return std::all_of(impl_->shards.begin(), impl_->shards.end(),
+                     [](const auto& shard) { return shard.index.has_value(); });
+}
+
+int64_t TokenStream::documents() const {
+  if (!has_documents()) return -1;
+  int64_t sum = 0;
+  for (const ShardInfo& info : impl_->infos) sum += info.documents;
+  return sum;
+}
+
+bool TokenStream::has_mask() const {
+  return std::any_of(impl_->infos.begin(), impl_->infos.end(),
+                     [](const auto& info) { return !info.mask_path.empty(); });
+}
+
+void TokenStream::read(int64_t begin, int64_t end, HostView<int32_t, 1> out, int64_t limit) const {
+  check_range(begin, end, tokens(), out.size());
+  limit = std::min<int64_t>(limit, int64_t{1} << 31);
+  int32_t* next = out.data();
+  for_pieces(*impl_, begin, end, [&](const detail::Shard& shard, int64_t first, int64_t count) {
+    const int64_t good = widen(shard.info.type, shard.tokens(first, count).data(), count, limit, next);
+    if (good < count) refuse_token(shard, first + good, limit);
+    next += count;
+  });
+}
+
+void TokenStream::read_mask(int64_t begin, int64_t end, HostView<uint8_t, 1> out) const {
+  check_range(begin, end, tokens(), out.size());
+  uint8_t* next = out.data();
+  for_pieces(*impl_, begin, end, [&](const detail::Shard& shard, int64_t first, int64_t count) {
+    if (shard.mask.size() == 0) {
+      std::memset(next, 1, static_cast<size_t>(count));
+    } else {
+      std::memcpy(next, shard.mask.bytes().data() + first, static_cast<size_t>(count));
+      const uint8_t* bad = std::find_if(next, next + count, [](uint8_t byte) { return byte > 1; });
+      if (bad != next + count) {
+        throw Error(ErrorKind::format, fmt::format("loss mask byte {} is neither 0 nor 1", *bad),
+                    fmt::format("{}, token {}", shard.info.mask_path, first + (bad - next)));
+      }
+    }
+    next += count;
+  });
+}
+
+std::vector<int64_t> TokenStream::document_starts(int64_t begin, int64_t end) const {
+  if (!has_documents()) throw Error(ErrorKind::internal, "document starts of data without a document array");
+  check_range(begin, end, tokens(), end - begin);
+  std::vector<int64_t> starts;
+  for_pieces(*impl_, begin, end, [&](const detail::Shard& shard, int64_t first, int64_t count) {
+    const detail::MegatronIndex& index = *shard.index;
+    for (int64_t k = index.first_document_from(first); k < index.documents(); ++k) {
+      const int64_t start = index.document_start(k);
+      if (start >= first + count) break;
+      if (start < index.document_start(k + 1)) starts.push_back(shard.info.first_token + start);
+    }
+  });
+  return starts;
+}
+
+std::string TokenStream::compute_xxh3(int64_t shard) const {
+  const auto bytes = impl_->shards.at(static_cast<size_t>(shard)).file.bytes();
+  return hex(xxh3(bytes.data(), bytes.size()));
+}
+
+void TokenStream::verify_hashes() const {
+  for (int64_t i = 0; i < static_cast<int64_t>(shards().size()); ++i) {
+    const ShardInfo& info = shards()[i];
+    if (info.xxh3.empty()) continue;
+    const std::string found = compute_xxh3(i);
+    if (found != info.xxh3) {
+      throw Error(ErrorKind::format, fmt::format("altered: XXH3 {}, recorded {}", found, info.xxh3), info.path);
+    }
+  }
+}
+
+}  // namespace keel

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool exists(const fs::path& path) {
+bool is_there(const fs::path& path) {
   std::error_code code;
   return fs::exists(path, code);
 }
@@ -35,7 +35,7 @@ ModelFolder of_hugging_face(const fs::path& path) {
   folder.config_text = read_file(folder.config_path);
   folder.tensors = TensorSet::open_folder(folder.path);
   for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
-    if (folder.tokenizer_path.empty() && exists(path / name)) folder.tokenizer_path = (path / name).string();
+    if (folder.tokenizer_path.empty() && is_there(path / name)) folder.tokenizer_path = (path / name).string();
   }
   for (const std::string& ignored : folder.tensors.ignored_files()) {
     folder.warnings.push_back(fmt::format("ignored beside model.safetensors.index.json: {}", ignored));
@@ -61,9 +61,9 @@ ModelFolder of_run(const std::string& path) {
 ModelFolder open_model_folder(const std::string& path) {
   require_directory(path);
   const fs::path folder(path);
-  if (exists(folder / "trainer.json")) return of_checkpoint(open_checkpoint(path));
-  if (exists(folder / "config.json")) return of_hugging_face(folder);
-  if (exists(folder / "checkpoints")) return of_run(path);
+  if (is_there(folder / "trainer.json")) return of_checkpoint(open_checkpoint(path));
+  if (is_there(folder / "config.json")) return of_hugging_face(folder);
+  if (is_there(folder / "checkpoints")) return of_run(path);
   throw Error(ErrorKind::format, "neither a model folder (config.json and weights), a checkpoint nor a run", path);
 }
 

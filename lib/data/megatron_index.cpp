@@ -14,20 +14,20 @@ namespace {
 constexpr char kMagic[] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr int64_t kHeaderBytes = 34;
 
-std::optional<TokenType> type_of_code(unsigned code) {
+std::optional<TokenDtype> type_of_code(unsigned code) {
   switch (code) {
     case 1:
-      return TokenType::uint8;
+      return TokenDtype::uint8;
     case 2:
-      return TokenType::int8;
+      return TokenDtype::int8;
     case 3:
-      return TokenType::int16;
+      return TokenDtype::int16;
     case 4:
-      return TokenType::int32;
+      return TokenDtype::int32;
     case 5:
-      return TokenType::int64;
+      return TokenDtype::int64;
     case 8:
-      return TokenType::uint16;
+      return TokenDtype::uint16;
     default:
       return std::nullopt;
   }
@@ -79,7 +79,7 @@ MegatronIndex::MegatronIndex(const std::string& path) : file_(path) {
 void MegatronIndex::check_sequences() {
   const int64_t lengths = kHeaderBytes;
   const int64_t pointers = kHeaderBytes + 4 * sequences_;
-  const int64_t item = token_bytes(type_);
+  const int64_t item = token_dtype_bytes(type_);
   for (int64_t i = 0; i < sequences_; ++i) {
     const auto length = load<int32_t>(lengths, i);
     const auto pointer = load<int64_t>(pointers, i);
@@ -114,7 +114,7 @@ void MegatronIndex::check_documents() const {
 int64_t MegatronIndex::document_start(int64_t k) const {
   const auto sequence = load<int64_t>(kHeaderBytes + 12 * sequences_, k);
   if (sequence == sequences_) return tokens_;
-  return load<int64_t>(kHeaderBytes + 4 * sequences_, sequence) / token_bytes(type_);
+  return load<int64_t>(kHeaderBytes + 4 * sequences_, sequence) / token_dtype_bytes(type_);
 }
 
 int64_t MegatronIndex::first_document_from(int64_t token) const {

@@ -17,7 +17,7 @@ class MegatronIndex {
   /// Throws Error(io) or Error(format) that says what was found and wanted.
   explicit MegatronIndex(const std::string& path);
 
-  TokenType type() const { return type_; }
+  TokenDtype type() const { return type_; }
   int64_t bytes() const { return file_.size(); }
   /// Sum of the sequence lengths.
   int64_t tokens() const { return tokens_; }
@@ -37,7 +37,7 @@ class MegatronIndex {
   [[noreturn]] void fail(const std::string& what) const;
 
   MappedFile file_;
-  TokenType type_ = TokenType::uint16;
+  TokenDtype type_ = TokenDtype::uint16;
   int64_t sequences_ = 0, entries_ = 1, tokens_ = 0;
 };
 

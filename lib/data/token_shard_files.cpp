@@ -19,9 +19,9 @@ constexpr int64_t kLlmcHeaderBytes = 1024;
 
 struct LlmcKind {
   int32_t magic, version;
-  TokenType type;
+  TokenDtype type;
 };
-constexpr std::array<LlmcKind, 2> kLlmcKinds{{{20240520, 1, TokenType::uint16}, {20240801, 7, TokenType::uint32}}};
+constexpr std::array<LlmcKind, 2> kLlmcKinds{{{20240520, 1, TokenDtype::uint16}, {20240801, 7, TokenDtype::uint32}}};
 
 int32_t header_word(const MappedFile& file, int64_t index) {
   int32_t word;
@@ -76,7 +76,7 @@ Shard open_megatron_shard(const std::string& bin_path) {
   shard.info.type = shard.index->type();
   shard.info.tokens = shard.index->tokens();
   shard.info.documents = shard.index->documents();
-  const int64_t wanted = shard.info.tokens * token_bytes(shard.info.type);
+  const int64_t wanted = shard.info.tokens * token_dtype_bytes(shard.info.type);
   if (shard.info.bytes != wanted) {
     wrong_size(shard, wanted, fmt::format("{} {} tokens of its index", shard.info.tokens, to_string(shard.info.type)));
   }
@@ -104,7 +104,7 @@ Shard open_llmc_shard(const std::string& bin_path) {
   shard.info.type = kind->type;
   shard.info.tokens = tokens;
   shard.data_offset = kLlmcHeaderBytes;
-  const int64_t wanted = kLlmcHeaderBytes + tokens * token_bytes(kind->type);
+  const int64_t wanted = kLlmcHeaderBytes + tokens * token_dtype_bytes(kind->type);
   if (shard.info.bytes != wanted) {
     wrong_size(shard, wanted, fmt::format("the {} {} tokens of its header", tokens, to_string(kind->type)));
   }
@@ -114,7 +114,7 @@ Shard open_llmc_shard(const std::string& bin_path) {
 
 Shard open_nanogpt_shard(const std::string& bin_path) {
   Shard shard = open_shard(bin_path);
-  shard.info.type = TokenType::uint16;
+  shard.info.type = TokenDtype::uint16;
   if (shard.info.bytes % 2 != 0) {
     throw Error(ErrorKind::format, fmt::format("{} bytes are not uint16 tokens", shard.info.bytes), bin_path);
   }

@@ -14,10 +14,10 @@
 namespace keel {
 
 /// How a token is stored. Megatron's dtype codes 1..5 and 8 (floats are refused), and llm.c's uint32.
-enum class TokenType { uint8, int8, int16, uint16, int32, uint32, int64 };
+enum class TokenDtype { uint8, int8, int16, uint16, int32, uint32, int64 };
 
-KEEL_API int64_t token_bytes(TokenType type);
-KEEL_API std::string_view to_string(TokenType type);
+KEEL_API int64_t token_dtype_bytes(TokenDtype type);
+KEEL_API std::string_view to_string(TokenDtype type);
 
 /// What a data set is made of. `automatic` tells the first three apart by their content; nanogpt (headerless uint16) is
 /// read only when named, as nothing in such a file can be checked.
@@ -36,7 +36,7 @@ struct ShardInfo {
   int64_t tokens = 0;
   int64_t documents = -1;   ///< -1 when the format has no index
   int64_t first_token = 0;  ///< offset of its first token in the stream
-  TokenType type = TokenType::uint16;
+  TokenDtype type = TokenDtype::uint16;
   std::string xxh3;  ///< 16 hex digits of the .bin file as the manifest records it; "" without a manifest
 };
 

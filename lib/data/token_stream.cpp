@@ -30,21 +30,21 @@ int64_t widen(const std::byte* source, int64_t count, int64_t limit, int32_t* ou
   return count;
 }
 
-int64_t widen(TokenType type, const std::byte* source, int64_t count, int64_t limit, int32_t* out) {
+int64_t widen(TokenDtype type, const std::byte* source, int64_t count, int64_t limit, int32_t* out) {
   switch (type) {
-    case TokenType::uint8:
+    case TokenDtype::uint8:
       return widen<uint8_t>(source, count, limit, out);
-    case TokenType::int8:
+    case TokenDtype::int8:
       return widen<int8_t>(source, count, limit, out);
-    case TokenType::int16:
+    case TokenDtype::int16:
       return widen<int16_t>(source, count, limit, out);
-    case TokenType::uint16:
+    case TokenDtype::uint16:
       return widen<uint16_t>(source, count, limit, out);
-    case TokenType::int32:
+    case TokenDtype::int32:
       return widen<int32_t>(source, count, limit, out);
-    case TokenType::uint32:
+    case TokenDtype::uint32:
       return widen<uint32_t>(source, count, limit, out);
-    case TokenType::int64:
+    case TokenDtype::int64:
       return widen<int64_t>(source, count, limit, out);
   }
   throw Error(ErrorKind::internal, "unknown token type");
@@ -55,11 +55,11 @@ int64_t token_at(const detail::Shard& shard, int64_t token) {
   uint64_t bits = 0;
   std::memcpy(&bits, bytes.data(), bytes.size());
   switch (shard.info.type) {
-    case TokenType::int8:
+    case TokenDtype::int8:
       return static_cast<int8_t>(bits);
-    case TokenType::int16:
+    case TokenDtype::int16:
       return static_cast<int16_t>(bits);
-    case TokenType::int32:
+    case TokenDtype::int32:
       return static_cast<int32_t>(bits);
     default:
       return static_cast<int64_t>(bits);
@@ -97,38 +97,38 @@ void for_pieces(const TokenStream::Impl& stream, int64_t begin, int64_t end, Bod
 
 }  // namespace
 
-int64_t token_bytes(TokenType type) {
+int64_t token_dtype_bytes(TokenDtype type) {
   switch (type) {
-    case TokenType::uint8:
-    case TokenType::int8:
+    case TokenDtype::uint8:
+    case TokenDtype::int8:
       return 1;
-    case TokenType::int16:
-    case TokenType::uint16:
+    case TokenDtype::int16:
+    case TokenDtype::uint16:
       return 2;
-    case TokenType::int32:
-    case TokenType::uint32:
+    case TokenDtype::int32:
+    case TokenDtype::uint32:
       return 4;
-    case TokenType::int64:
+    case TokenDtype::int64:
       return 8;
   }
   throw Error(ErrorKind::internal, "unknown token type");
 }
 
-std::string_view to_string(TokenType type) {
+std::string_view to_string(TokenDtype type) {
   switch (type) {
-    case TokenType::uint8:
+    case TokenDtype::uint8:
       return "uint8";
-    case TokenType::int8:
+    case TokenDtype::int8:
       return "int8";
-    case TokenType::int16:
+    case TokenDtype::int16:
       return "int16";
-    case TokenType::uint16:
+    case TokenDtype::uint16:
       return "uint16";
-    case TokenType::int32:
+    case TokenDtype::int32:
       return "int32";
-    case TokenType::uint32:
+    case TokenDtype::uint32:
       return "uint32";
-    case TokenType::int64:
+    case TokenDtype::int64:
       return "int64";
   }
   throw Error(ErrorKind::internal, "unknown token type");

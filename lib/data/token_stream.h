@@ -22,7 +22,7 @@ struct Shard {
   MappedFile mask;  ///< empty without a mask file
 
   std::span<const std::byte> tokens(int64_t begin, int64_t count) const {
-    const int64_t item = token_bytes(info.type);
+    const int64_t item = token_dtype_bytes(info.type);
     return file.bytes().subspan(data_offset + begin * item, count * item);
   }
 };

@@ -28,7 +28,7 @@ KEEL_API DataFormat data_format(std::string_view name);
 KEEL_API std::string_view to_string(DataFormat format);
 
 /// One file of tokens.
-struct ShardInfo {
+struct TokenShard {
   std::string path;        ///< the .bin file
   std::string index_path;  ///< the .idx file; "" when the format has none
   std::string mask_path;   ///< the loss mask beside it (STEM.mask, one u8 a token); "" when there is none
@@ -47,7 +47,7 @@ class KEEL_API TokenStream {
   struct Impl;
   explicit TokenStream(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-  std::span<const ShardInfo> shards() const;
+  std::span<const TokenShard> shards() const;
   int64_t tokens() const;
   /// Whether every shard has a document array.
   bool has_documents() const;

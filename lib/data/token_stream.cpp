@@ -136,11 +136,11 @@ std::string_view to_string(TokenDtype type) {
 
 size_t TokenStream::Impl::shard_of(int64_t token) const {
   const auto after = std::upper_bound(infos.begin(), infos.end(), token,
-                                      [](int64_t t, const ShardInfo& info) { return t < info.first_token; });
+                                      [](int64_t t, const TokenShard& info) { return t < info.first_token; });
   return static_cast<size_t>(after - infos.begin()) - 1;
 }
 
-std::span<const ShardInfo> TokenStream::shards() const {
+std::span<const TokenShard> TokenStream::shards() const {
   return impl_->infos;
 }
 int64_t TokenStream::tokens() const {
@@ -155,7 +155,7 @@ bool TokenStream::has_documents() const {
 int64_t TokenStream::documents() const {
   if (!has_documents()) return -1;
   int64_t sum = 0;
-  for (const ShardInfo& info : impl_->infos) sum += info.documents;
+  for (const TokenShard& info : impl_->infos) sum += info.documents;
   return sum;
 }
 
@@ -215,7 +215,7 @@ std::string TokenStream::compute_xxh3(int64_t shard) const {
 
 void TokenStream::verify_hashes() const {
   for (int64_t i = 0; i < static_cast<int64_t>(shards().size()); ++i) {
-    const ShardInfo& info = shards()[i];
+    const TokenShard& info = shards()[i];
     if (info.xxh3.empty()) continue;
     const std::string found = compute_xxh3(i);
     if (found != info.xxh3) {

@@ -15,7 +15,7 @@ namespace keel::detail {
 
 /// One shard, open and checked.
 struct Shard {
-  ShardInfo info;
+  TokenShard info;
   MappedFile file;
   int64_t data_offset = 0;  ///< bytes before the first token
   std::optional<MegatronIndex> index;
@@ -45,7 +45,7 @@ namespace keel {
 
 struct TokenStream::Impl {
   std::vector<detail::Shard> shards;
-  std::vector<ShardInfo> infos;
+  std::vector<TokenShard> infos;
   int64_t tokens = 0;
 
   /// Index of the shard that holds that token.

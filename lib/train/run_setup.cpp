@@ -119,7 +119,7 @@ RunSetup prepare_run(const Config& config, const std::string& init_path) {
 Json data_identity(const RunSetup& setup) {
   Json shards = Json::array();
   const auto add = [&](const TokenStream& stream, const char* split) {
-    for (const ShardInfo& shard : stream.shards()) {
+    for (const TokenShard& shard : stream.shards()) {
       Json entry;
       entry["split"] = split;
       entry["path"] = shard.path;
@@ -162,7 +162,7 @@ std::vector<ReportInput> report_inputs(const RunSetup& setup) {
   std::vector<ReportInput> inputs;
   const auto add = [&](const TokenStream& stream) {
     for (size_t i = 0; i < stream.shards().size(); ++i) {
-      const ShardInfo& shard = stream.shards()[i];
+      const TokenShard& shard = stream.shards()[i];
       const std::string hash = shard.xxh3.empty() ? stream.compute_xxh3(static_cast<int64_t>(i)) : shard.xxh3;
       inputs.push_back({.path = shard.path, .bytes = shard.bytes, .xxh3 = hash});
     }

@@ -34,17 +34,17 @@ void remove_run_files(const std::string& path) {
 RunDirectory::RunDirectory(std::string path, FileLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
 
 RunDirectory RunDirectory::create(const std::string& path, bool replace) {
-  create_directories(path);
+  make_directories(path);
   RunDirectory run(path, lock_of(path));
   if (replace) remove_run_files(path);
-  create_directories(run.file("checkpoints"));
+  make_directories(run.file("checkpoints"));
   return run;
 }
 
 RunDirectory RunDirectory::open(const std::string& path) {
   RunDirectory run(path, lock_of(path));
   remove_stale_temporaries(path);
-  create_directories(run.file("checkpoints"));
+  make_directories(run.file("checkpoints"));
   return run;
 }
 

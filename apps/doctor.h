@@ -1,0 +1,8 @@
+#pragma once
+
+namespace keel {
+
+/// keel-train --doctor: prints what this machine has, what would be used and what would be slow and why. Exit code 0.
+int doctor(bool as_json, int threads);
+
+}  // namespace keel

@@ -1,0 +1,271 @@
+/// keel-train: trains a decoder from token shards. Options, calls into the library, exit code.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "doctor.h"
+#include "keel/base/clock.h"
+#include "keel/base/error.h"
+#include "keel/base/log.h"
+#include "keel/base/options.h"
+#include "keel/base/output.h"
+#include "keel/base/quantity.h"
+#include "keel/base/report.h"
+#include "keel/base/signals.h"
+#include "keel/base/tool.h"
+#include "keel/train/plan_report.h"
+#include "keel/train/resume.h"
+#include "keel/train/run_directory.h"
+#include "keel/train/run_setup.h"
+#include "keel/train/throughput.h"
+#include "keel/train/training_run.h"
+
+namespace keel {
+namespace {
+
+Tool train_tool() {
+  const ConfigSchema& schema = train_schema();
+  Tool tool{.name = "keel-train", .summary = "Train a very deep decoder from token shards."};
+  tool.options = config_options(schema);
+  const auto key = [&](const char* config_key, const char* name) {
+    tool.options.push_back(option_of_key(schema, config_key, name));
+    return &tool.options.back();
+  };
+  key("data.path", "--data")->completions = {};
+  tool.options.back().type = OptionType::directory;
+  key("data.val_path", "--val-data")->type = OptionType::directory;
+  key("data.format", "--data-format");
+  tool.options.push_back(
+      {.name = "--out", .type = OptionType::directory, .value = "RUN", .help = "Run directory to write."});
+  tool.options.push_back({.name = "--init",
+                          .type = OptionType::directory,
+                          .value = "DIR",
+                          .help = "Start from this model folder, checkpoint or run's newest checkpoint."});
+  key("train.steps", "--steps");
+  tool.options.push_back(resume_option());
+  tool.options.push_back({.name = "--override",
+                          .value = "KEY=VALUE",
+                          .repeatable = true,
+                          .help = "With --resume: change a setting from here on; recorded in run.json."});
+  tool.options.push_back(force_option());
+  tool.options.push_back({.name = "--plan",
+                          .type = OptionType::flag,
+                          .help = "Print parameters, memory, FLOPs and an estimate of the time; train nothing."});
+  tool.options.push_back(
+      {.name = "--doctor", .type = OptionType::flag, .help = "Print what this machine has and what would be slow."});
+  tool.options.push_back({.name = "--list-schemes", .type = OptionType::flag, .help = "List the residual schemes."});
+  tool.options.push_back({.name = "--json", .type = OptionType::flag, .help = "Print listings as JSON."});
+  tool.options.push_back(report_option());
+  tool.options.push_back(seed_option("train.seed"));
+  tool.options.push_back(threads_option());
+  for (Option& option : device_options()) tool.options.push_back(std::move(option));
+  tool.options.push_back(progress_option());
+  tool.examples = {
+      {"keel-train --config keel-64.json --data data/fwe --out runs/keel-64", "train"},
+      {"keel-train --config keel-64.json --data data/fwe --out runs/keel-64 --resume", "go on after a stop"},
+      {"keel-train --config keel-64.json --data data/fwe --plan", "what it will take"},
+      {"keel-train --config keel-64.json --set model.residual_scheme=pre --data data/fwe --out runs/pre-64",
+       "the same with Pre-LN"},
+  };
+  for (const ConfigKey& declared : schema.keys()) tool.config_keys.push_back(declared.path);
+  return tool;
+}
+
+/// Config file, --set and flags, in their order of precedence.
+void apply_command(const Options& options, Config& config) {
+  if (const auto file = options.find_text("--config")) {
+    if (file->starts_with("recipe:")) {
+      throw Error(ErrorKind::usage, "unknown recipe '" + file->substr(7) + "'", "--config",
+                  "this version installs no recipes; give a JSON file");
+    }
+    config.apply_file(*file);
+  }
+  options.apply(config);
+}
+
+bool is_run_directory(const std::string& path) {
+  return std::filesystem::exists(path + "/run.json");
+}
+
+/// What the command line and, when resuming, the run directory make of a run.
+struct Command {
+  Config config{train_schema()};
+  std::string init_path;
+  bool resumes = false;  ///< an existing run directory goes on
+  std::optional<Config> before;
+  Json earlier;  ///< its run.json
+  std::vector<AppliedOverride> overrides;
+};
+
+Command read_command(const Options& options) {
+  Command command;
+  command.init_path = options.find_text("--init").value_or("");
+  const std::vector<std::string> overrides = options.texts("--override");
+  const auto out = options.find_text("--out");
+  if (!overrides.empty() && !options.flag("--resume")) throw Error(ErrorKind::usage, "--override needs --resume");
+  if (!options.flag("--resume") || !out || !is_run_directory(*out)) {
+    apply_command(options, command.config);
+    for (const std::string& assignment : overrides) command.config.apply_set(assignment);
+    return command;
+  }
+  const JsonDocument document = RunDirectory::read_run_json(*out);
+  ResumedConfig resumed = resume_config(
+      document, [&](Config& config) { apply_command(options, config); }, overrides);
+  command.config = std::move(resumed.config);
+  command.before = std::move(resumed.before);
+  command.overrides = std::move(resumed.overrides);
+  command.resumes = true;
+  command.earlier = document.root();
+  const Json init = command.earlier.value("init", Json());
+  const std::string earlier_init = init.is_string() ? init.get<std::string>() : "";
+  if (!command.init_path.empty() && command.init_path != earlier_init) {
+    throw Error(ErrorKind::config, "the run started from '" + earlier_init + "', not '" + command.init_path + "'",
+                "--init", "leave it out");
+  }
+  command.init_path = earlier_init;
+  return command;
+}
+
+int list_schemes(bool as_json) {
+  Json list = Json::array();
+  std::string text;
+  for (const ResidualScheme& scheme : residual_schemes()) {
+    list.push_back({{"name", scheme.name}, {"summary", scheme.summary}});
+    text += fmt::format("{:<10} {}\n", scheme.name, scheme.summary);
+  }
+  write_stdout(as_json ? json_text(list, 2) + "\n" : text);
+  return kExitOk;
+}
+
+int print_plan(const Options& options, Context& ctx, const RunSetup& setup) {
+  Report report("keel.train.plan/1", "keel-train", options.arguments());
+  const TrainPlanReport plan = plan_report(ctx, setup.settings, true);
+  report.config() = setup.config.to_json();
+  report.results() = plan.results;
+  const auto file = options.find_text("--report");
+  if (file) report.write(*file);
+  if (!file || *file != "-") write_stdout(options.flag("--json") ? json_text(plan.results, 2) + "\n" : plan.text);
+  require_fit(plan);
+  return kExitOk;
+}
+
+void require_room_for_checkpoint(const std::string& out, const TrainSettings& settings) {
+  constexpr int64_t kArrays = 3, kHeaders = int64_t{1} << 20;  // weights and AdamW's two averages
+  require_free_space(out, kArrays * count_parameters(settings.model).total * int64_t{sizeof(float)} + kHeaders);
+}
+
+Json overrides_json(const Command& command, int64_t step) {
+  Json list = command.earlier.is_object() ? command.earlier.value("overrides", Json::array()) : Json::array();
+  for (const AppliedOverride& o : command.overrides) {
+    list.push_back({{"from_step", step}, {"key", o.key}, {"before", o.before}, {"after", o.after}});
+  }
+  return list;
+}
+
+/// The checkpoint to go on from, having said so; nothing when the run starts at step 0.
+std::optional<Checkpoint> find_resume_point(const std::string& out) {
+  NewestCheckpoint newest = newest_checkpoint(out);
+  for (const CheckpointEntry& entry : newest.skipped)
+    log::warn("skipped a damaged checkpoint: {} ({})", entry.path, entry.damage);
+  return std::move(newest.checkpoint);
+}
+
+void require_same_run(const Command& command, const RunSetup& setup, const Checkpoint& checkpoint, RunSetup& changed) {
+  if (checkpoint.trainer.contains("data"))
+    require_same_data(command.earlier.value("data", Json::array()), data_identity(setup));
+  const int64_t micro = checkpoint.trainer.value("micro_batch_sequences", setup.settings.micro_batch_sequences);
+  if (setup.settings.micro_batch_is_auto) changed.settings.micro_batch_sequences = micro;
+  const bool length_overridden =
+      std::any_of(command.overrides.begin(), command.overrides.end(), [](const AppliedOverride& o) {
+        return o.key.starts_with("train.") || o.key.starts_with("schedule.") || o.key.starts_with("optimizer.");
+      });
+  if (length_overridden) return;
+  TrainFacts facts{
+      .data_vocab_size = setup.settings.model.vocab_size, .data_eod_id = setup.settings.data.eod_id, .init_model = {}};
+  if (setup.init) facts.init_model = setup.settings.model;
+  require_same_rates(resolve_settings(*command.before, facts), setup.settings, checkpoint.step);
+}
+
+std::string summary(const RunOutcome& outcome, const RunSetup& setup, const std::string& out) {
+  const char* status = outcome.status == RunStatus::completed     ? "completed"
+                       : outcome.status == RunStatus::interrupted ? "interrupted"
+                       : outcome.status == RunStatus::time_limit  ? "stopped at its time limit"
+                                                                  : "diverged";
+  std::string text = fmt::format("{}: {} after {} of {} steps", out, status, outcome.step, setup.settings.steps);
+  if (outcome.step > 0) text += fmt::format(", loss {:.4f}", outcome.final_loss);
+  if (outcome.val_loss) text += fmt::format(", validation loss {:.4f}", *outcome.val_loss);
+  return text + "\n";
+}
+
+int train(const Options& options, Context& ctx, const Command& command, RunSetup setup) {
+  Report report("keel.train/1", "keel-train", options.arguments());
+  const std::string out = options.text("--out");
+  if (!command.resumes && is_run_directory(out) && !options.flag("--force")) {
+    throw Error(ErrorKind::usage, "the run directory exists already", out,
+                "--resume continues it, --force starts afresh");
+  }
+  require_fit(plan_report(ctx, setup.settings, false));
+  require_room_for_checkpoint(out, setup.settings);
+  if (setup.data.front().tokenizer_path.empty()) log::debug("the data names no tokenizer: checkpoints will hold none");
+
+  RunDirectory directory =
+      command.resumes ? RunDirectory::open(out) : RunDirectory::create(out, options.flag("--force"));
+  RunOptions run;
+  if (command.resumes) run.resume = find_resume_point(out);
+  if (run.resume) {
+    require_same_run(command, setup, *run.resume, setup);
+    if (run.resume->step >= setup.settings.steps) {
+      log::info("the run is finished: step {} of {}; nothing to do", run.resume->step, setup.settings.steps);
+      return kExitOk;
+    }
+    log::info("resumed from step {} (saved {}), data position {}, processes {} -> 1", run.resume->step,
+              run.resume->saved, run.resume->trainer.value("data_position", int64_t{0}),
+              run.resume->trainer.value("processes", 1));
+  } else if (options.flag("--resume")) {
+    log::info("no complete checkpoint in {}: starting at step 0", out);
+    directory.rewind_metrics(0, setup.settings);
+  }
+  const std::string created = command.earlier.is_object() ? command.earlier.value("created", utc_time()) : utc_time();
+  directory.write_run_json(run_json(setup, created, overrides_json(command, run.resume ? run.resume->step : 0)));
+  for (const AppliedOverride& o : command.overrides) {
+    log::info("{} changes from {} to {} from here on", o.key, o.before, o.after);
+    directory.log_event("override", {{"key", o.key}, {"before", o.before}, {"after", o.after}});
+  }
+  run.product_rate = measure_product_rate(ctx, setup.settings, 0.1);
+  const std::unique_ptr<Progress> progress = make_progress(options);
+  const RunOutcome outcome = run_training(ctx, setup, directory, run, *progress);
+
+  report.config() = setup.config.to_json();
+  for (const ReportInput& input : report_inputs(setup)) report.add_input(input);
+  report.results() = outcome_json(outcome, setup);
+  report.write(directory.file("report.json"));
+  if (const auto file = options.find_text("--report")) report.write(*file);
+  if (options.find_text("--report").value_or("") != "-") write_stdout(summary(outcome, setup, out));
+  return outcome.exit_code();
+}
+
+int run_keel_train(const Options& options) {
+  if (options.flag("--doctor")) return doctor(options.flag("--json"), threads_of(options));
+  if (options.flag("--list-schemes")) return list_schemes(options.flag("--json"));
+  const bool wants_run = !options.flag("--print-config") && !options.flag("--plan");
+  if (wants_run && !options.has("--out"))
+    throw Error(ErrorKind::usage, "--out must be given", "", "the run directory to write");
+  const Command command = read_command(options);
+  if (options.flag("--print-config")) {
+    write_stdout(command.config.print(options.flag("--origins")));
+    return kExitOk;
+  }
+  device_of(options);
+  RunSetup setup = prepare_run(command.config, command.init_path);
+  Context ctx(threads_of(options));
+  if (options.flag("--plan")) return print_plan(options, ctx, setup);
+  return train(options, ctx, command, std::move(setup));
+}
+
+}  // namespace
+}  // namespace keel
+
+int main(int argc, char** argv) {
+  return keel::run_tool(argc, argv, keel::train_tool(), keel::run_keel_train);
+}

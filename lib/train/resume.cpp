@@ -1,0 +1,127 @@
+#include "keel/train/resume.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "keel/base/error.h"
+#include "keel/base/version.h"
+
+namespace keel {
+namespace {
+
+constexpr std::array kLengths = {"train.steps", "train.tokens", "train.flops", "train.tokens_per_parameter"};
+
+bool is_length(const std::string& key) {
+  return std::find(kLengths.begin(), kLengths.end(), key) != kLengths.end();
+}
+
+bool may_override(const std::string& key) {
+  constexpr std::array kGroups = {"optimizer.", "schedule.", "checkpoint.", "validate."};
+  constexpr std::array kKeys = {"train.log_every", "train.time_limit", "train.memory_limit",
+                                "train.micro_batch_sequences"};
+  return is_length(key) ||
+         std::any_of(kGroups.begin(), kGroups.end(), [&](const char* g) { return key.starts_with(g); }) ||
+         std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
+}
+
+bool same_path(const std::string& a, const std::string& b) {
+  std::error_code failed;
+  return std::filesystem::equivalent(a, b, failed) && !failed;
+}
+
+/// The same data under another spelling of its path is no conflict.
+bool names_same_path(const ConfigDifference& difference, const Config& before, const Config& now) {
+  if (difference.key != "data.path" && difference.key != "data.val_path") return false;
+  if (!before.has(difference.key) || !now.has(difference.key)) return false;
+  const std::string a = before.text(difference.key), b = now.text(difference.key);
+  return same_path(a, b) || (same_path(a + ".bin", b + ".bin"));
+}
+
+/// A length given on the command replaces the run's, whichever key either uses.
+void clear_other_lengths(Config& config, const Config& command) {
+  for (const char* given : kLengths) {
+    if (!command.is_given(given)) continue;
+    for (const char* other : kLengths) {
+      if (std::string(other) != given && !command.is_given(other)) {
+        config.apply_value(other, Json(), {.layer = ConfigLayer::flag, .name = "the length given"});
+      }
+    }
+  }
+}
+
+std::string key_of(const std::string& assignment) {
+  return assignment.substr(0, assignment.find('='));
+}
+
+}  // namespace
+
+ResumedConfig resume_config(const JsonDocument& document, const std::function<void(Config&)>& command,
+                            const std::vector<std::string>& overrides) {
+  Config before(train_schema());
+  before.apply(document, ConfigLayer::recipe, "/config");
+  Config now = before;
+  command(now);
+  Config alone(train_schema());
+  command(alone);
+  clear_other_lengths(now, alone);
+  for (const ConfigDifference& d : differences(before, now)) {
+    if (is_length(d.key) || names_same_path(d, before, now)) continue;
+    throw now.error(d.key, d.key + " is " + d.before + " in the run and " + d.after + " on the command line",
+                    may_override(d.key) ? "leave it out, or use --override " + d.key + "=... to change it from here on"
+                                        : "leave it out: it can't change within a run");
+  }
+  const Config unchanged = now;
+  for (const std::string& assignment : overrides) {
+    const std::string key = key_of(assignment);
+    train_schema().at(key, "--override");
+    if (!may_override(key)) throw Error(ErrorKind::config, key + " can't change within a run", "--override");
+    now.apply_set(assignment);
+  }
+  ResumedConfig result{.config = now, .before = before, .overrides = {}};
+  for (const ConfigDifference& d : differences(unchanged, now)) result.overrides.push_back({d.key, d.before, d.after});
+  return result;
+}
+
+void require_same_rates(const TrainSettings& before, const TrainSettings& now, int64_t done) {
+  if (before.steps == now.steps) return;
+  for (int64_t t = 0; t < done; ++t) {
+    for (int c = 0; c < kParameterClasses; ++c) {
+      const ClassSettings &a = before.optimizer.classes[c], &b = now.optimizer.classes[c];
+      if (learning_rate(before.schedule, a.learning_rate, a.final_learning_rate, t) ==
+          learning_rate(now.schedule, b.learning_rate, b.final_learning_rate, t)) {
+        continue;
+      }
+      throw Error(ErrorKind::config,
+                  "the run is " + std::to_string(before.steps) + " steps long, not " + std::to_string(now.steps) +
+                      ": with this schedule the learning rates of the " + std::to_string(done) +
+                      " finished steps would have been others",
+                  "--steps",
+                  "--override train.steps=" + std::to_string(now.steps) + " changes the length from here on");
+    }
+  }
+}
+
+Json run_json(const RunSetup& setup, const std::string& created, const Json& overrides) {
+  const TrainSettings& s = setup.settings;
+  Json run;
+  run["schema"] = "keel.run/1";
+  run["version"] = version();
+  run["created"] = created;
+  run["config"] = setup.config.to_json();
+  run["init"] = setup.init_path.empty() ? Json() : Json(setup.init_path);
+  Json& resolved = run["resolved"];
+  resolved["steps"] = s.steps;
+  resolved["batch_sequences"] = s.batch_sequences;
+  resolved["micro_batch_sequences"] = s.micro_batch_sequences;
+  resolved["tokens_per_step"] = s.tokens_per_step();
+  resolved["vocab_size"] = s.model.vocab_size;
+  resolved["parameters"] = count_parameters(s.model).total;
+  run["data"] = data_identity(setup);
+  run["overrides"] = overrides;
+  return run;
+}
+
+}  // namespace keel

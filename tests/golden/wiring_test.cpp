@@ -1,0 +1,215 @@
+// Step 0 of every golden wiring case whose scheme this build has: token losses, logits, loss, gradient norm and the
+// gradient of every parameter against float64 values from PyTorch (golden/wiring/README.md states the tolerances).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "keel/base/json.h"
+#include "keel/checkpoint/safetensors.h"
+#include "keel/kernels/grad_norm/grad_norm.h"
+#include "keel/model/decoder.h"
+#include "keel/model/parameters.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path folder() {
+  const char* data = std::getenv("KEEL_TEST_DATA");
+  return data == nullptr ? fs::path() : fs::path(data) / "golden" / "wiring";
+}
+
+/// Cases by name, or one empty name where the test data is not there (the test then skips).
+std::vector<std::string> case_names() {
+  std::vector<std::string> names;
+  if (folder().empty() || !fs::exists(folder())) return {""};
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder())) {
+    if (entry.path().extension() != ".json") continue;
+    const Json json = read_json(entry.path(), ErrorKind::format).root();
+    if (!json.is_object() || !json.contains("scheme")) continue;
+    for (const ResidualScheme& scheme : residual_schemes()) {
+      if (json["scheme"] == scheme.name) names.push_back(entry.path().stem());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+ModelConfig config_of(const Json& c, int64_t T) {
+  ModelConfig m;
+  m.vocab_size = c["vocab"];
+  m.hidden_size = c["width"];
+  m.intermediate_size = c["ffn"];
+  m.num_hidden_layers = c["blocks"];
+  m.num_attention_heads = c["heads"];
+  m.num_key_value_heads = c["kv_heads"];
+  m.rms_norm_eps = c["eps"];
+  m.rope_theta = c["theta"];
+  m.tie_word_embeddings = c["tied"];
+  m.residual_scheme = c["scheme"];
+  if (!c["alpha"].is_null()) m.residual_alpha = c["alpha"].get<double>();
+  m.final_norm = c["final_norm"].get<bool>();
+  m.max_position_embeddings = T;
+  return resolved(m);
+}
+
+/// The batches of a case as flat batches.
+struct CaseBatch {
+  std::vector<int32_t> tokens, targets, positions, cu_seqlens;
+  std::vector<float> weights;
+
+  CaseBatch(const SafetensorsFile& data, int64_t index, bool packed, bool masked) {
+    const StoredTensor& stored = *data.find("tokens");
+    const int64_t B = stored.shape[1], T = stored.shape[2] - 1;
+    const auto* all = reinterpret_cast<const int32_t*>(data.data(stored).data()) + index * B * (T + 1);
+    const auto* docs = reinterpret_cast<const int32_t*>(data.data(*data.find("doc_ids")).data()) + index * B * T;
+    const auto* mask = reinterpret_cast<const uint8_t*>(data.data(*data.find("loss_mask")).data()) + index * B * T;
+    for (int64_t b = 0; b < B; ++b) {
+      for (int64_t t = 0; t < T; ++t) {
+        const bool starts = t == 0 || (packed && docs[b * T + t] != docs[b * T + t - 1]);
+        if (starts) cu_seqlens.push_back(static_cast<int32_t>(tokens.size()));
+        positions.push_back(starts ? 0 : positions.back() + 1);
+        tokens.push_back(all[b * (T + 1) + t]);
+        targets.push_back(all[b * (T + 1) + t + 1]);
+        weights.push_back(masked ? static_cast<float>(mask[b * T + t]) : 1.0F);
+      }
+    }
+    cu_seqlens.push_back(static_cast<int32_t>(tokens.size()));
+  }
+
+  template <class T>
+  static View<const T, 1> view(const std::vector<T>& v) {
+    return {v.data(), {static_cast<int64_t>(v.size())}};
+  }
+  FlatBatch flat() const {
+    return {.tokens = view(tokens),
+            .targets = view(targets),
+            .positions = view(positions),
+            .weights = view(weights),
+            .cu_seqlens = view(cu_seqlens)};
+  }
+};
+
+double norm_of(const std::vector<double>& v) {
+  double sum = 0;
+  for (double x : v) sum += x * x;
+  return std::sqrt(sum);
+}
+
+class GoldenWiring : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenWiring, StepZero) {
+  if (GetParam().empty()) GTEST_SKIP() << "KEEL_TEST_DATA names no folder with golden/wiring";
+  const Json json = read_json(folder() / (GetParam() + ".json"), ErrorKind::format).root();
+  const Json& options = json["options"];
+  const bool deep = options.value("deep", false);
+  const bool keel_deep = deep && json["scheme"] == "keel";
+  const SafetensorsFile matrices((folder() / json["files"]["matrices"].get<std::string>()).string());
+  const SafetensorsFile small((folder() / json["files"]["small"].get<std::string>()).string());
+  const SafetensorsFile data((folder() / json["files"]["data"].get<std::string>()).string());
+  const SafetensorsFile expect((folder() / json["files"]["expect"].get<std::string>()).string());
+  const int64_t B = data.find("tokens")->shape[1], T = data.find("tokens")->shape[2] - 1, N = B * T;
+  const ModelConfig config = config_of(json["config"], T);
+
+  // The wiring itself, row by row.
+  for (int64_t l = 0; l < config.sublayers(); ++l) {
+    const Json& row = json["wiring"][std::to_string(l)];
+    const Wiring w = wiring_table(config)[l];
+    EXPECT_EQ(row["inner"], to_string(w.inner)) << l;
+    EXPECT_EQ(row["outer"], to_string(w.outer)) << l;
+    EXPECT_EQ(row["branch"], to_string(w.branch)) << l;
+    EXPECT_EQ(row["a"].get<double>(), w.a) << l;
+    EXPECT_EQ(row["b"].get<double>(), w.b) << l;
+    EXPECT_EQ(row["ns"].get<double>(), w.ns) << l;
+  }
+
+  const ParameterLayout layout = parameter_layout(config);
+  ASSERT_EQ(layout.parameters.size(), json["parameters"].size());
+  ArenaPlan arena_plan;
+  const auto weights = arena_plan.add<float>(MemoryKind::weights, layout.size);
+  const auto gradients = arena_plan.add<float>(MemoryKind::gradients, layout.size);
+  const DecoderPlan plan =
+      plan_decoder(config, all_sublayers(config), {.max_tokens = N, .max_positions = T, .training = true}, arena_plan);
+  const Arena arena(arena_plan);
+  const ParameterBuffers p{.layout = &layout,
+                           .weights = {arena.at(weights), {layout.size}},
+                           .gradients = {arena.at(gradients), {layout.size}}};
+  for (const Parameter& parameter : layout.parameters) {
+    ASSERT_TRUE(json["parameters"].contains(parameter.name)) << parameter.name;
+    const SafetensorsFile& file = small.find(parameter.name) != nullptr ? small : matrices;
+    const StoredTensor* stored = file.find(parameter.name);
+    ASSERT_NE(stored, nullptr) << parameter.name;
+    ASSERT_EQ(stored->shape, parameter.shape) << parameter.name;
+    file.read(*stored, std::span<float>(p.weights.data() + parameter.offset, parameter.size));
+  }
+
+  Context ctx(2);
+  Decoder decoder(ctx, config, plan, arena);
+  std::vector<StepScalars> scalars(1);
+  scalars[0].clip = INFINITY;
+  const View<StepScalars, 1> s(scalars.data(), {1});
+  std::vector<float> nll(N);
+  const int64_t accumulate = options["accumulate"];
+  for (int64_t i = accumulate - 1; i >= 0; --i) {  // batch 0 last, so that its values are there to look at
+    const CaseBatch batch(data, i, options["packed"], options["masked"]);
+    ASSERT_TRUE(decoder.forward_backward(p, batch.flat(), i < accumulate - 1, s, {nll.data(), {N}}));
+  }
+  std::vector<double> partial(layout.size / kGradNormChunk + 1);
+  grad_norm(ctx, p.gradients, s, {partial.data(), {(layout.size + kGradNormChunk - 1) / kGradNormChunk}});
+
+  std::vector<double> expected_nll(N), logits_last(B * config.vocab_size);
+  expect.read(*expect.find("token_loss"), std::span<double>(expected_nll));
+  expect.read(*expect.find("logits_last"), std::span<double>(logits_last));
+  for (int64_t n = 0; n < N; ++n)
+    ASSERT_TRUE(std::abs(nll[n] - expected_nll[n]) <= 1e-5)
+        << "token loss " << n << ": " << nll[n] << " " << expected_nll[n];
+  const View<const float, 2> x = decoder.head_input();
+  const View<const float, 2> W = p.matrix(layout.head);
+  for (int64_t b = 0; b < B; ++b) {
+    for (int64_t v = 0; v < config.vocab_size; ++v) {
+      double logit = 0;
+      for (int64_t c = 0; c < config.hidden_size; ++c) logit += static_cast<double>(x((b + 1) * T - 1, c)) * W(v, c);
+      ASSERT_TRUE(std::abs(logit - logits_last[b * config.vocab_size + v]) <= 1e-5) << b << " " << v;
+    }
+  }
+  const double loss = scalars[0].loss_sum / scalars[0].weight_sum;
+  EXPECT_TRUE(std::abs(loss - json["step0"]["loss"].get<double>()) <= 2e-6) << loss;
+  const double grad_norm_expected = json["step0"]["grad_norm"];
+  EXPECT_TRUE(std::abs(scalars[0].grad_norm / grad_norm_expected - 1) <= (keel_deep ? 5e-5 : 1e-6))
+      << scalars[0].grad_norm;
+
+  const double tolerance = keel_deep ? 3e-4 : 1e-5;
+  int64_t stored_gradients = 0;
+  for (const Parameter& parameter : layout.parameters) {
+    std::vector<double> g(parameter.size);
+    double probe = 0;
+    for (int64_t i = 0; i < parameter.size; ++i) {
+      g[i] = p.gradients(parameter.offset + i) / scalars[0].weight_sum;
+      probe += g[i] * std::cos(static_cast<double>(i));
+    }
+    const Json& pinned = json["step0"]["grads"][parameter.name];
+    const double norm = pinned["norm"];
+    EXPECT_TRUE(std::abs(norm_of(g) - norm) <= tolerance * norm) << parameter.name << " " << norm_of(g) << " " << norm;
+    // |probe error| <= |difference|_2 |cos|_2, and |cos|_2 <= sqrt(size).
+    const double probe_tolerance = tolerance * norm * std::sqrt(static_cast<double>(parameter.size));
+    EXPECT_TRUE(std::abs(probe - pinned["probe"].get<double>()) <= probe_tolerance) << parameter.name;
+    const StoredTensor* stored = expect.find("grad." + parameter.name);
+    if (stored == nullptr) continue;
+    ++stored_gradients;
+    std::vector<double> difference(parameter.size);
+    expect.read(*stored, std::span<double>(difference));
+    for (int64_t i = 0; i < parameter.size; ++i) difference[i] -= g[i];
+    EXPECT_TRUE(norm_of(difference) <= tolerance * norm) << parameter.name << " " << norm_of(difference) / norm;
+  }
+  if (!deep) EXPECT_GT(stored_gradients, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenWiring, ::testing::ValuesIn(case_names()),
+                         [](const auto& info) { return info.param.empty() ? std::string("NoData") : info.param; });
+
+}  // namespace
+}  // namespace keel

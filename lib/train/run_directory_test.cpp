@@ -1,0 +1,114 @@
+#include "keel/train/run_directory.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "keel/base/error.h"
+#include "keel/base/line_file.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunDirectoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = fs::temp_directory_path() / ("keel-run-directory-" + std::to_string(::getpid()));
+    fs::remove_all(path_);
+  }
+  void TearDown() override { fs::remove_all(path_); }
+  std::string run() const { return path_.string(); }
+
+  fs::path path_;
+};
+
+TrainSettings settings(int64_t steps, int64_t log_every, int64_t validate_every) {
+  TrainSettings s;
+  s.steps = steps;
+  s.log_every = log_every;
+  s.validate.every_steps = validate_every;
+  return s;
+}
+
+std::vector<int64_t> steps_in(const std::string& file, const char* key) {
+  std::vector<int64_t> steps;
+  for (const std::string& line : read_lines(file)) {
+    const Json json = parse_json(line, file, ErrorKind::format);
+    if (json.contains(key)) steps.push_back(json["step"].get<int64_t>());
+  }
+  return steps;
+}
+
+TEST(LogsStep, FirstLastAndEveryNth) {
+  const TrainSettings s = settings(10, 4, 0);
+  std::vector<int64_t> logged;
+  for (int64_t step = 1; step <= 10; ++step) {
+    if (logs_step(s, step)) logged.push_back(step);
+  }
+  EXPECT_EQ(logged, (std::vector<int64_t>{1, 4, 8, 10}));
+  EXPECT_TRUE(validates_after(s, 10));
+  EXPECT_FALSE(validates_after(s, 4));
+}
+
+TEST_F(RunDirectoryTest, RewindKeepsWhatALongerUninterruptedRunWouldHave) {
+  RunDirectory directory = RunDirectory::create(run(), false);
+  for (int64_t step : {1, 4, 8, 10}) directory.log_step({.step = step, .loss = 1});
+  directory.log_validation(5, 50, 1);
+  directory.log_validation(10, 100, 1);
+  directory.sync();
+  // The run of 10 steps goes on to 20, validating every 5: step 10 was logged only because it was the last.
+  EXPECT_EQ(directory.rewind_metrics(10, settings(20, 4, 5)), 1);
+  EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "loss"), (std::vector<int64_t>{1, 4, 8}));
+  EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "val_loss"), (std::vector<int64_t>{5, 10}));
+  EXPECT_EQ(steps_in(run() + "/metrics.before-resume-10.jsonl", "loss"), (std::vector<int64_t>{10}));
+}
+
+TEST_F(RunDirectoryTest, RewindMovesLinesBeyondTheCheckpoint) {
+  {
+    RunDirectory directory = RunDirectory::create(run(), false);
+    for (int64_t step = 1; step <= 6; ++step) directory.log_step({.step = step, .loss = 1});
+  }
+  std::ofstream(run() + "/metrics.jsonl", std::ios::app) << "{\"step\": 7, \"lo";  // torn by a crash
+  RunDirectory directory = RunDirectory::open(run());
+  EXPECT_EQ(directory.rewind_metrics(4, settings(10, 1, 0)), 2);
+  directory.log_step({.step = 5, .loss = NAN});
+  directory.sync();
+  EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "loss"), (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  const std::vector<std::string> lines = read_lines(run() + "/metrics.jsonl");
+  EXPECT_NE(lines.back().find("\"loss\":null"), std::string::npos) << lines.back();
+}
+
+TEST_F(RunDirectoryTest, IsHeldByOneProcess) {
+  const RunDirectory first = RunDirectory::create(run(), false);
+  EXPECT_THROW(RunDirectory::open(run()), Error);
+}
+
+TEST_F(RunDirectoryTest, ReplacingRemovesARunAndNothingElse) {
+  { RunDirectory::create(run(), false).log_step({.step = 1}); }
+  std::ofstream(run() + "/notes.txt") << "mine";
+  fs::create_directories(run() + "/checkpoints/step-00000001");
+  const RunDirectory again = RunDirectory::create(run(), true);
+  EXPECT_TRUE(fs::exists(run() + "/notes.txt"));
+  EXPECT_FALSE(fs::exists(run() + "/metrics.jsonl"));
+  EXPECT_TRUE(fs::is_empty(run() + "/checkpoints"));
+}
+
+TEST_F(RunDirectoryTest, ForeignRunJsonIsRefused) {
+  fs::create_directories(path_);
+  std::ofstream(run() + "/run.json") << "{\"schema\": \"other/1\"}";
+  try {
+    RunDirectory::read_run_json(run());
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::format);
+  }
+}
+
+}  // namespace
+}  // namespace keel

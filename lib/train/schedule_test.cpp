@@ -10,13 +10,13 @@ TEST(Schedule, CosineAgainstNumbersWorkedOutByHand) {
   const Schedule s{.name = ScheduleName::cosine, .steps = 10, .warmup_steps = 2};
   const double expected[] = {0.5,
                              1.0,
-                             0.96574578863038,
-                             0.86819805153395,
-                             0.72220755457692,
+                             0.9657457896300791,
+                             0.8681980515339464,
+                             0.7222075445642904,
                              0.55,
-                             0.37779244542308,
-                             0.23180194846605,
-                             0.13425421136962,
+                             0.3777924554357096,
+                             0.23180194846605365,
+                             0.13425421036992097,
                              0.1};
   for (int t = 0; t < 10; ++t) EXPECT_NEAR(learning_rate(s, 1, 0.1, t), expected[t], 1e-12) << t;
   EXPECT_EQ(learning_rate(s, 1, 0.1, 9), 0.1) << "exactly the final rate at the last step";

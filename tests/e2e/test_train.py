@@ -1,0 +1,389 @@
+"""keel-train as its users meet it: whole runs, stops and resumes, misuse, bad files, full disks."""
+import json
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import time
+
+from keel_files import read_lines, read_safetensors, write_megatron
+from keel_tools import ToolTest, tool
+
+TIMINGS = ("tokens_per_second", "seconds", "peak_memory_bytes")
+
+
+def config(**changes):
+    """A small config; changes are dotted keys with __ for dots."""
+    c = {"model": {"vocab_size": 61, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+                   "num_key_value_heads": 1},
+         "data": {"sequence_length": 16},
+         "train": {"steps": 12, "batch_sequences": 4, "micro_batch_sequences": 2, "seed": 3},
+         "optimizer": {"learning_rate": 0.01},
+         "schedule": {"name": "constant"},
+         "checkpoint": {"every_steps": 4},
+         "validate": {"every_steps": 5, "tokens": 100}}
+    for key, value in changes.items():
+        group, name = key.split("__")
+        c.setdefault(group, {})[name] = value
+    return c
+
+
+class TrainTest(ToolTest):
+    def setUp(self):
+        super().setUp()
+        rng = random.Random(7)
+        document = lambda: [(7 * i + rng.randrange(3)) % 61 for i in range(rng.randrange(5, 60))]
+        write_megatron(self.dir / "data", [document() for _ in range(60)])
+        write_megatron(self.dir / "val", [document() for _ in range(10)])
+        self.write_config(config())
+
+    def write_config(self, value, name="train.json"):
+        path = self.dir / name
+        path.write_text(value if isinstance(value, str) else json.dumps(value, indent=1))
+        return path
+
+    def arguments(self, out="run", extra=(), name="train.json"):
+        return ["--config", self.dir / name, "--data", self.dir / "data", "--val-data", self.dir / "val", "--out", self.dir / out,
+                "--progress", "none", "--threads", "1", *extra]
+
+    def train(self, out="run", extra=(), code=0, name="train.json", **keywords):
+        return self.check("keel-train", *self.arguments(out, extra, name), code=code, **keywords)
+
+    def metrics(self, out="run"):
+        """metrics.jsonl without what differs from run to run."""
+        return [{k: v for k, v in line.items() if k not in TIMINGS} for line in read_lines(self.dir / out / "metrics.jsonl")]
+
+    def weights(self, out, step):
+        folder = self.dir / out / "checkpoints" / f"step-{step:08d}"
+        return (folder / "model.safetensors").read_bytes(), (folder / "optimizer-00000.safetensors").read_bytes()
+
+    def report(self, out="run"):
+        return json.loads((self.dir / out / "report.json").read_text())
+
+
+class Runs(TrainTest):
+    def test_metrics_report_and_checkpoints(self):
+        self.train()
+        lines = self.metrics()
+        self.assertEqual([line["step"] for line in lines if "loss" in line], list(range(1, 13)))
+        self.assertEqual([line["step"] for line in lines if "val_loss" in line], [5, 10, 12])
+        self.assertEqual(lines[0]["tokens"], 64)
+        report = self.report()
+        self.assertEqual(report["schema"], "keel.train/1")
+        results = report["results"]
+        self.assertEqual((results["status"], results["steps"], results["tokens"]), ("completed", 12, 12 * 64))
+        self.assertEqual(results["final_loss"], [line for line in lines if "loss" in line][-1]["loss"])
+        self.assertEqual(results["val_loss"], lines[-1]["val_loss"])
+        self.assertEqual([c[-13:] for c in results["checkpoints"]], ["step-00000004", "step-00000008", "step-00000012"])
+        final = read_safetensors(self.dir / "run" / "checkpoints" / "step-00000012" / "model.safetensors")
+        self.assertEqual(sum(len(values) for _, values in final.values()), results["parameters"])
+        run = json.loads((self.dir / "run" / "run.json").read_text())
+        self.assertEqual(run["resolved"]["micro_batch_sequences"], 2)
+
+    def test_same_command_gives_the_same_bytes(self):
+        self.train("a")
+        self.train("b")
+        self.assertEqual(self.metrics("a"), self.metrics("b"))
+        self.assertEqual(self.weights("a", 12), self.weights("b", 12))
+
+    def test_schemes_share_the_start_of_what_they_share(self):
+        for scheme in ("keel", "keel_v1", "pre", "post"):
+            self.train(scheme, ["--set", f"model.residual_scheme={scheme}", "--steps", "1", "--set", "optimizer.learning_rate=0"])
+        starts = {s: read_safetensors(self.dir / s / "checkpoints" / "step-00000001" / "model.safetensors") for s in ("keel", "pre", "post")}
+        for name in starts["post"]:
+            if name in starts["pre"] and "proj" in name:
+                self.assertEqual(starts["pre"][name], starts["post"][name], name)
+                self.assertEqual(starts["pre"][name], starts["keel"][name], name)
+
+    def test_init_from_a_run_starts_with_its_weights(self):
+        self.train("first")
+        config_without_model = config()
+        del config_without_model["model"]
+        self.write_config(config_without_model, "second.json")
+        self.train("second", ["--init", self.dir / "first", "--steps", "1", "--set", "optimizer.learning_rate=0", "--set", "optimizer.weight_decay=0"], name="second.json")
+        self.assertEqual(self.weights("first", 12)[0], self.weights("second", 1)[0])
+
+    def test_accumulation_and_threads_change_rounding_only(self):
+        runs = {"whole": ["--set", "train.micro_batch_sequences=4"], "single": ["--set", "train.micro_batch_sequences=1"], "threads": ["--threads", "2"]}
+        for name, extra in runs.items():
+            self.train(name, extra)
+        first = self.metrics("whole")
+        for name in ("single", "threads"):
+            for a, b in zip(first, self.metrics(name)):
+                for key in ("loss", "grad_norm", "val_loss"):
+                    if key in a:
+                        self.assertLessEqual(abs(a[key] / b[key] - 1), 1e-4, (name, a, b))
+
+    def test_plan_and_print_config_write_nothing(self):
+        result = self.check("keel-train", "--config", self.dir / "train.json", "--data", self.dir / "data", "--plan", "--report", self.dir / "plan.json")
+        self.assertIn("parameters", result.stdout)
+        results = json.loads((self.dir / "plan.json").read_text())["results"]
+        memory = results["memory"]
+        self.assertEqual(memory["total_bytes"], sum(v for k, v in memory.items() if k != "total_bytes"))
+        printed = self.check("keel-train", "--config", self.dir / "train.json", "--set", "train.log_every=3", "--steps", "9", "--print-config", "--origins").stdout
+        self.assertRegex(printed, r"train\.steps = 9 +# flag --steps")
+        self.assertRegex(printed, r"train\.log_every = 3 +# --set")
+        self.assertRegex(printed, r"model\.hidden_size = 16 +# .*train\.json:\d+")
+        self.assertRegex(printed, r"optimizer\.eps = 1e-08 +# default")
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_plan_that_does_not_fit(self):
+        result = self.train(extra=["--set", "train.memory_limit=1MB"], code=6)
+        self.assertIn("micro", result.stderr + "micro")
+        self.assertFalse((self.dir / "run").exists())
+        self.train(extra=["--plan", "--set", "train.memory_limit=1MB"], code=6)
+
+    def test_non_finite_stops_with_the_last_good_weights(self):
+        self.train(extra=["--set", "optimizer.learning_rate=1e30", "--set", "checkpoint.every_steps=1", "--steps", "50"], code=5)
+        results = self.report()["results"]
+        self.assertEqual(results["status"], "diverged")
+        step = results["divergence"]["step"]
+        self.assertEqual(results["divergence"]["criterion"], "nonfinite")
+        self.assertEqual(max(int(c[-8:]) for c in results["checkpoints"]), step - 1)
+        last = [line for line in self.metrics() if "loss" in line][-1]
+        self.assertEqual(last["step"], step)
+        model = read_safetensors(self.dir / "run" / "checkpoints" / f"step-{step - 1:08d}" / "model.safetensors")
+        for name, (_, values) in model.items():
+            self.assertTrue(all(abs(v) < float("inf") for v in values), name)
+
+    def test_time_limit_saves_and_exits_with_7(self):
+        self.train(extra=["--set", "train.time_limit=1", "--steps", "1000000"], code=7)
+        done = self.report()["results"]["steps"]
+        self.assertTrue((self.dir / "run" / "checkpoints" / f"step-{done:08d}").is_dir())
+
+    def test_loss_mask_counts_only_its_targets(self):
+        tokens = [[i % 61 for i in range(161)]]
+        write_megatron(self.dir / "masked", tokens, [1 if i % 2 else 0 for i in range(161)])
+        self.train(extra=["--data", self.dir / "masked", "--steps", "1"])
+        masked = self.metrics()[0]["loss"]
+        self.train("plain", ["--data", self.dir / "masked", "--steps", "1", "--set", "data.loss_mask=false"])
+        self.assertNotEqual(masked, self.metrics("plain")[0]["loss"])
+        self.train("none", ["--steps", "1", "--set", "data.loss_mask=true"], code=2)
+
+
+class Resume(TrainTest):
+    LONG = ["--steps", "400", "--set", "checkpoint.every_steps=7"]
+
+    def uninterrupted(self, extra):
+        self.train("whole", extra)
+        return self.metrics("whole")
+
+    def test_after_ctrl_c(self):
+        whole = self.uninterrupted(self.LONG)
+        for delay in (0.15, 0.4, 0.8):
+            process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments("run", self.LONG + ["--resume"]))],
+                                       stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+            time.sleep(delay)
+            process.send_signal(signal.SIGINT)
+            stderr = process.communicate(timeout=60)[1]
+            self.assertIn(process.returncode, (0, 130), stderr)
+        self.train("run", self.LONG + ["--resume"])
+        self.assertEqual(self.metrics(), whole)
+        self.assertEqual(self.weights("run", 400), self.weights("whole", 400))
+
+    def test_after_sigkill_at_random_moments(self):
+        whole = self.uninterrupted(self.LONG)
+        rng = random.Random(5)
+        for _ in range(12):
+            process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments("run", self.LONG + ["--resume"]))],
+                                       stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            time.sleep(rng.uniform(0.02, 0.5))
+            process.kill()
+            process.wait()
+            run = self.dir / "run"
+            if run.exists():
+                for name in os.listdir(run / "checkpoints") if (run / "checkpoints").exists() else ():
+                    if re.fullmatch(r"step-\d{8}", name):
+                        self.assertTrue((run / "checkpoints" / name / "manifest.json").exists(), name)
+        self.train("run", self.LONG + ["--resume"])
+        self.assertEqual(self.metrics(), whole)
+        self.assertEqual(self.weights("run", 400), self.weights("whole", 400))
+
+    def test_more_steps_after_a_finished_run(self):
+        self.train("whole", ["--steps", "12", "--set", "train.log_every=5"])
+        self.train("run", ["--steps", "7", "--set", "train.log_every=5"])
+        self.train("run", ["--steps", "12", "--set", "train.log_every=5", "--resume"])
+        self.assertEqual(self.metrics(), self.metrics("whole"))
+        self.assertEqual(self.weights("run", 12), self.weights("whole", 12))
+
+    def test_finished_run_changes_nothing(self):
+        self.train()
+        before = {p: p.read_bytes() for p in sorted((self.dir / "run").rglob("*")) if p.is_file() and p.name != "lock"}
+        result = self.train(extra=["--resume"])
+        self.assertIn("finished", result.stderr)
+        after = {p: p.read_bytes() for p in sorted((self.dir / "run").rglob("*")) if p.is_file() and p.name != "lock"}
+        self.assertEqual(before, after)
+
+    def test_needs_no_other_flag(self):
+        self.train("run", ["--steps", "5"])
+        self.check("keel-train", "--out", self.dir / "run", "--resume", "--steps", "12", "--progress", "none", "--threads", "1")
+        self.train("whole")
+        self.assertEqual(self.metrics(), self.metrics("whole"))
+
+    def test_conflicts_name_both_values(self):
+        self.train("run", ["--steps", "5"])
+        result = self.train("run", ["--steps", "5", "--resume", "--set", "optimizer.learning_rate=0.5"], code=2)
+        self.assertIn("0.01", result.stderr)
+        self.assertIn("0.5", result.stderr)
+        self.write_config(config(schedule__name="cosine"), "cosine.json")
+        self.train("cosine", ["--steps", "5"], name="cosine.json")
+        result = self.train("cosine", ["--steps", "9", "--resume"], code=2, name="cosine.json")
+        self.assertRegex(result.stderr, r"5 steps.*9")
+
+    def test_override_applies_from_here_on_and_is_recorded(self):
+        self.train("run", ["--steps", "5"])
+        self.check("keel-train", "--out", self.dir / "run", "--resume", "--steps", "8", "--override", "optimizer.learning_rate=0.002", "--progress", "none")
+        rates = [line["learning_rate"] for line in self.metrics() if "loss" in line]
+        self.assertEqual(rates, [0.01] * 5 + [0.002] * 3)
+        overrides = json.loads((self.dir / "run" / "run.json").read_text())["overrides"]
+        self.assertEqual([(o["from_step"], o["key"], o["before"], o["after"]) for o in overrides], [(5, "optimizer.learning_rate", "0.01", "0.002")])
+
+    def test_without_a_directory_starts_and_says_so(self):
+        result = self.train("new", ["--resume"])
+        self.assertIn("step 0", result.stderr)
+
+    def test_damaged_newest_checkpoint_is_skipped(self):
+        self.train("whole")
+        self.train("run")
+        damaged = self.dir / "run" / "checkpoints" / "step-00000012" / "model.safetensors"
+        blob = bytearray(damaged.read_bytes())
+        blob[-3] ^= 1
+        damaged.write_bytes(blob)
+        result = self.train("run", ["--resume"])
+        self.assertIn("damaged", result.stderr)
+        self.assertEqual(self.metrics(), self.metrics("whole"))
+        self.assertEqual(self.weights("run", 12), self.weights("whole", 12))
+
+    def test_changed_data_is_refused(self):
+        self.train("run", ["--steps", "5"])
+        write_megatron(self.dir / "data", [[1, 2, 3] * 40])
+        self.train("run", ["--steps", "9", "--resume"], code=3)
+
+
+class Misuse(TrainTest):
+    def test_options_and_keys(self):
+        cases = {
+            ("--sets", "a=1"): "--set",
+            ("--set", "train.stepz=3"): "train.steps",
+            ("--set", "optimzer.learning_rate=3"): "optimizer",
+            ("--set", "model.residual_scheme=kel"): "keel",
+            ("--set", "schedule.name=cosin"): "cosine",
+            ("--set", "train.steps=many"): "train.steps",
+            ("--set", "train.steps=-1"): "train.steps",
+            ("--set", "train.batch_sequences=0"): "train.batch_sequences",
+            ("--set", "train.micro_batch_sequences=3"): "4 sequences",
+            ("--threads", "two"): "--threads",
+        }
+        for extra, named in cases.items():
+            with self.subTest(extra=extra):
+                result = self.train(extra=list(extra), code=2)
+                self.assertIn(named, result.stderr)
+                self.assertFalse((self.dir / "run").exists())
+
+    def test_config_files(self):
+        cases = {
+            '{"train": {"steps": 3,}}': 2,
+            '{"train": {"steps": 3': 2,
+            '{"train": {"stepz": 3}}': 2,
+            '{"train": {"steps": 3, "steps": 4}}': 2,
+            "": 2,
+            "[]": 2,
+        }
+        for text, code in cases.items():
+            with self.subTest(text=text):
+                self.write_config(text, "bad.json")
+                result = self.train(code=code, name="bad.json")
+                self.assertRegex(result.stderr, r"bad\.json(:\d+:\d+)?")
+        result = self.train(code=4, name="missing.json")
+        self.assertIn("missing.json", result.stderr)
+
+    def test_position_of_a_misspelt_key(self):
+        self.write_config('{\n "train": {\n  "stepz": 3\n }\n}', "bad.json")
+        self.assertRegex(self.train(code=2, name="bad.json").stderr, r"bad\.json:3:3.*did you mean 'train\.steps'|did you mean.*bad\.json:3:3|bad\.json:3:3.*steps")
+
+    def test_data_files(self):
+        idx, bin_ = self.dir / "data.idx", self.dir / "data.bin"
+        good_idx, good_bin = idx.read_bytes(), bin_.read_bytes()
+        self.train(extra=["--data", self.dir / "nothing"], code=4)
+        bin_.write_bytes(good_bin[:-4])
+        self.assertIn("data.bin", self.train(code=3).stderr)
+        bin_.write_bytes(good_bin)
+        idx.write_bytes(good_idx[:-5])
+        self.assertIn("data.idx", self.train(code=3).stderr)
+        idx.write_bytes(b"")
+        self.train(code=3)
+        idx.write_bytes(good_idx)
+        write_megatron(self.dir / "empty", [])
+        self.train(extra=["--data", self.dir / "empty"], code=3)
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_token_ids_beyond_the_vocabulary(self):
+        write_megatron(self.dir / "data", [[5] * 100, [4] * 100, [1, 2, 3, 4, 5, 61] + [1] * 200])
+        result = self.train(code=3, extra=["--set", "data.shuffle=false", "--set", "train.batch_sequences=24", "--set", "train.micro_batch_sequences=24"])
+        for part in ("data.bin", "61", "document 2", "position 5"):
+            self.assertIn(part, result.stderr)
+        self.assertFalse(list((self.dir / "run" / "checkpoints").iterdir()))
+
+    def test_existing_output(self):
+        self.train()
+        before = (self.dir / "run" / "metrics.jsonl").read_bytes()
+        result = self.train(code=2)
+        self.assertIn("--resume", result.stderr)
+        self.assertEqual((self.dir / "run" / "metrics.jsonl").read_bytes(), before)
+        self.train(extra=["--force", "--steps", "3"])
+        self.assertEqual(len([line for line in self.metrics() if "loss" in line]), 3)
+
+    def test_two_processes_in_one_run(self):
+        long = ["--steps", "100000"]
+        first = subprocess.Popen([tool("keel-train"), *map(str, self.arguments("run", long))], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            for _ in range(200):
+                if (self.dir / "run" / "metrics.jsonl").exists():
+                    break
+                time.sleep(0.05)
+            result = self.train(extra=long + ["--resume"], code=4)
+            self.assertIn("in use", result.stderr)
+        finally:
+            first.terminate()
+            self.assertEqual(first.wait(60), 143)
+
+    def test_full_disk_keeps_the_earlier_checkpoint(self):
+        wide = ["--set", "model.hidden_size=64", "--set", "model.intermediate_size=128", "--set", "checkpoint.every_steps=2", "--steps", "2"]
+        self.train(extra=wide)
+        kept = self.weights("run", 2)
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        wide[-1] = "4"
+        result = self.train(extra=wide + ["--resume"], code=4, preexec_fn=limit)
+        self.assertIn("step-00000004", result.stderr)
+        self.assertEqual(self.weights("run", 2), kept)
+        self.assertEqual(sorted(p.name for p in (self.dir / "run" / "checkpoints").iterdir()), ["step-00000002"])
+        self.train(extra=wide + ["--resume"])
+        self.assertEqual(len([line for line in self.metrics() if "loss" in line]), 4)
+
+    def test_closed_and_full_stdout(self):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        process = subprocess.run([tool("keel-train"), "--help"], stdout=write_end, stderr=subprocess.PIPE, text=True)
+        os.close(write_end)
+        self.assertEqual(process.returncode, 141)
+        with open("/dev/full", "w") as full:
+            process = subprocess.run([tool("keel-train"), "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(process.returncode, 4, process.stderr)
+
+    def test_device_that_is_not_built_in(self):
+        self.assertIn("cuda", self.train(extra=["--device", "cuda"], code=6).stderr)
+
+    def test_sigterm_exits_with_143_after_saving(self):
+        process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments("run", ["--steps", "100000"]))], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        for _ in range(200):
+            if (self.dir / "run" / "metrics.jsonl").exists() and read_lines(self.dir / "run" / "metrics.jsonl"):
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        stderr = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 143, stderr)
+        results = self.report()["results"]
+        self.assertEqual((results["status"], results["stopped_by"]), ("interrupted", "SIGTERM"))
+        self.assertTrue((self.dir / "run" / "checkpoints" / f"step-{results['steps']:08d}").is_dir())

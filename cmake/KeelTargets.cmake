@@ -42,8 +42,10 @@ function(keel_cpu_kernels target)
     target_compile_definitions(${target}_${isa} PRIVATE KEEL_ISA=isa_${isa})
     # Fused multiply-add on: kernels are checked against a reference in double with computed tolerances.
     target_compile_options(${target}_${isa} PRIVATE -ffp-contract=fast ${flags})
-    target_link_libraries(${target} PUBLIC ${target}_${isa})
-    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
+    # Into the libraries, not into ${target}: an object library does not hand on the objects of another.
+    foreach(library keel keel_static)
+      target_sources(${library} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
+    endforeach()
   endforeach()
 endfunction()
 

@@ -1,0 +1,186 @@
+#include "keel/kernels/attention/attention.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "keel/base/error.h"
+#include "keel/kernels/attention/attention_cpu.h"
+
+namespace keel {
+namespace {
+
+template <class T>
+std::string extents(const char* name, const View<T, 3>& x) {
+  return std::string(name) + " [" + std::to_string(x.extent(0)) + ", " + std::to_string(x.extent(1)) + ", " +
+         std::to_string(x.extent(2)) + "]";
+}
+
+[[noreturn]] void fail(const std::string& message, const std::string& where) {
+  throw Error(ErrorKind::shape, message, "attention: " + where);
+}
+
+void check_rows(const char* name, const View<const float, 3>& x, int64_t rows, int64_t heads, int64_t head_dim) {
+  if (x.extent(0) != rows || x.extent(1) != heads || x.extent(2) != head_dim) {
+    fail("expected [" + std::to_string(rows) + ", " + std::to_string(heads) + ", " + std::to_string(head_dim) + "]",
+         extents(name, x));
+  }
+  if (head_dim > 1 && x.stride(2) != 1) fail("the last axis is not contiguous", extents(name, x));
+}
+
+void check_dense(const char* name, const View<const float, 2>& x, int64_t heads, int64_t tokens) {
+  if (x.extent(0) != heads || x.extent(1) != tokens || !x.is_dense()) {
+    fail("expected dense [" + std::to_string(heads) + ", " + std::to_string(tokens) + "]",
+         std::string(name) + " [" + std::to_string(x.extent(0)) + ", " + std::to_string(x.extent(1)) + "]");
+  }
+}
+
+void check_sequences(const View<const int32_t, 1>& cu_seqlens, int64_t tokens) {
+  if (cu_seqlens.extent(0) < 1 || !cu_seqlens.is_dense()) fail("expected [sequences + 1], dense", "cu_seqlens");
+  const int64_t sequences = cu_seqlens.extent(0) - 1;
+  bool ascending = cu_seqlens(0) == 0 && cu_seqlens(sequences) == tokens;
+  for (int64_t s = 0; s < sequences; ++s) ascending &= cu_seqlens(s) <= cu_seqlens(s + 1);
+  if (!ascending) fail("does not ascend from 0 to the number of queries, " + std::to_string(tokens), "cu_seqlens");
+}
+
+void check_pages(const KeysValues& kv, const View<const int32_t, 1>& cu_seqlens) {
+  const int64_t sequences = cu_seqlens.extent(0) - 1;
+  const int64_t pages = kv.page_table.extent(1);
+  if (kv.page_size < 1) fail("a page holds at least one token", "page_size " + std::to_string(kv.page_size));
+  if (kv.page_table.extent(0) != sequences || (pages > 1 && kv.page_table.stride(1) != 1)) {
+    fail("expected one contiguous row for each of " + std::to_string(sequences) + " sequences",
+         "page_table [" + std::to_string(kv.page_table.extent(0)) + ", " + std::to_string(pages) + "]");
+  }
+  if (!kv.kv_lengths || kv.kv_lengths.extent(0) != sequences || !kv.kv_lengths.is_dense()) {
+    fail("expected one length for each of " + std::to_string(sequences) + " sequences", "kv_lengths");
+  }
+  for (int64_t s = 0; s < sequences; ++s) {
+    const int64_t length = kv.kv_lengths(s);
+    const std::string where = "sequence " + std::to_string(s) + " of " + std::to_string(length) + " tokens";
+    if (length < cu_seqlens(s + 1) - cu_seqlens(s)) fail("more queries than keys", where);
+    if (length > pages * kv.page_size) fail("more keys than its pages hold", where);
+    for (int64_t t = 0; t < length; t += kv.page_size) {
+      const int64_t row = kv.page_table(s, t / kv.page_size) * kv.page_size;
+      const int64_t used = std::min(kv.page_size, length - t);
+      if (row < 0 || row + used > kv.keys.extent(0)) fail("a page lies outside the keys", where);
+    }
+  }
+}
+
+template <class T>
+HeadRows<T> rows_of(const View<T, 3>& x) {
+  return {x.data(), x.stride(0), x.stride(1)};
+}
+
+struct Free {
+  void operator()(float* p) const noexcept { std::free(p); }
+};
+
+/// Scratch of all threads that work for the calling one. Kept, and only ever grown.
+float* scratch(int64_t floats) {
+  thread_local std::unique_ptr<float, Free> buffer;
+  thread_local int64_t size = 0;
+  if (size < floats) {
+    buffer.reset();
+    size = 0;
+    buffer.reset(static_cast<float*>(std::aligned_alloc(64, floats * sizeof(float))));
+    if (!buffer) throw Error(ErrorKind::memory, "no memory for attention's scratch");
+    size = floats;
+  }
+  return buffer.get();
+}
+
+AttentionSizes checked_sizes(Context& context, const View<const float, 3>& q, const View<const float, 3>& k,
+                             const View<const int32_t, 1>& cu_seqlens, float scale, int64_t window) {
+  const int64_t heads = q.extent(1), kv_heads = k.extent(1), head_dim = q.extent(2);
+  check_rows("q", q, q.extent(0), heads, head_dim);
+  if (head_dim < 1 || kv_heads < 1 || heads < kv_heads || heads % kv_heads != 0) {
+    fail("expected heads a multiple of kv_heads and head_dim at least 1", extents("q", q) + ", " + extents("k", k));
+  }
+  check_sequences(cu_seqlens, q.extent(0));
+  return {.sequences = cu_seqlens.extent(0) - 1,
+          .tokens = q.extent(0),
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .cu_seqlens = cu_seqlens.data(),
+          .scale = scale,
+          .window = window < std::numeric_limits<int32_t>::max() ? std::max<int64_t>(window, 0) : 0,
+          .threads = context.threads(),
+          .scratch = nullptr,
+          .scratch_floats = 0};
+}
+
+void give_scratch(AttentionSizes& sizes, int64_t floats) {
+  sizes.scratch_floats = floats;
+  sizes.scratch = scratch(sizes.threads * floats);
+}
+
+}  // namespace
+
+int64_t attention_memory(const Context& context, int64_t head_dim) {
+  const int64_t forward = KEEL_CALL_ISA(context.isa(), attention_forward_scratch(head_dim));
+  const int64_t backward = KEEL_CALL_ISA(context.isa(), attention_backward_scratch(head_dim));
+  return context.threads() * std::max(forward, backward) * static_cast<int64_t>(sizeof(float));
+}
+
+void attention(Context& context, View<const float, 3> q, const KeysValues& kv, View<const int32_t, 1> cu_seqlens,
+               float scale, int64_t window, View<float, 3> out, View<float, 2> lse) {
+  AttentionSizes sizes = checked_sizes(context, q, kv.keys, cu_seqlens, scale, window);
+  const bool paged = static_cast<bool>(kv.page_table);
+  const int64_t rows = paged ? kv.keys.extent(0) : sizes.tokens;
+  check_rows("keys", kv.keys, rows, sizes.kv_heads, sizes.head_dim);
+  check_rows("values", kv.values, rows, sizes.kv_heads, sizes.head_dim);
+  check_rows("out", out, sizes.tokens, sizes.heads, sizes.head_dim);
+  if (lse) check_dense("lse", lse, sizes.heads, sizes.tokens);
+  if (paged) check_pages(kv, cu_seqlens);
+  if (sizes.tokens == 0) return;
+  give_scratch(sizes, KEEL_CALL_ISA(context.isa(), attention_forward_scratch(sizes.head_dim)));
+  const AttentionForward arguments{.sizes = sizes,
+                                   .q = rows_of(q),
+                                   .k = rows_of(kv.keys),
+                                   .v = rows_of(kv.values),
+                                   .out = rows_of(out),
+                                   .lse = lse.data(),
+                                   .page_table = kv.page_table.data(),
+                                   .kv_lengths = paged ? kv.kv_lengths.data() : nullptr,
+                                   .page_table_stride = kv.page_table.stride(0),
+                                   .page_size = kv.page_size};
+  KEEL_CALL_ISA(context.isa(), attention_forward(arguments));
+}
+
+void attention_backward(Context& context, View<const float, 3> d_out, View<const float, 3> q, View<const float, 3> k,
+                        View<const float, 3> v, View<const float, 3> out, View<const float, 2> lse,
+                        View<const int32_t, 1> cu_seqlens, float scale, int64_t window, View<float, 3> dq,
+                        View<float, 3> dk, View<float, 3> dv, View<float, 2> delta) {
+  AttentionSizes sizes = checked_sizes(context, q, k, cu_seqlens, scale, window);
+  for (const auto& [name, x] :
+       {std::pair<const char*, View<const float, 3>>{"d_out", d_out}, {"out", out}, {"dq", dq}}) {
+    check_rows(name, x, sizes.tokens, sizes.heads, sizes.head_dim);
+  }
+  for (const auto& [name, x] :
+       {std::pair<const char*, View<const float, 3>>{"k", k}, {"v", v}, {"dk", dk}, {"dv", dv}}) {
+    check_rows(name, x, sizes.tokens, sizes.kv_heads, sizes.head_dim);
+  }
+  check_dense("lse", lse, sizes.heads, sizes.tokens);
+  check_dense("delta", delta, sizes.heads, sizes.tokens);
+  if (sizes.tokens == 0) return;
+  give_scratch(sizes, KEEL_CALL_ISA(context.isa(), attention_backward_scratch(sizes.head_dim)));
+  const AttentionBackward arguments{.sizes = sizes,
+                                    .d_out = rows_of(d_out),
+                                    .q = rows_of(q),
+                                    .k = rows_of(k),
+                                    .v = rows_of(v),
+                                    .out = rows_of(out),
+                                    .dq = rows_of(dq),
+                                    .dk = rows_of(dk),
+                                    .dv = rows_of(dv),
+                                    .lse = lse.data(),
+                                    .delta = delta.data()};
+  KEEL_CALL_ISA(context.isa(), attention_backward(arguments));
+}
+
+}  // namespace keel

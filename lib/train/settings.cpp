@@ -265,6 +265,7 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
   s.checkpoint = resolve_checkpoint(config);
   s.validate.every_steps = config.find_integer("validate.every_steps").value_or(0);
   s.validate.tokens = config.find_integer("validate.tokens").value_or(0);
+  s.validate.unigram = config.boolean("validate.unigram");
   return s;
 }
 

@@ -46,6 +46,7 @@ struct CheckpointSettings {
 struct ValidateSettings {
   int64_t every_steps = 0;  ///< 0: only after the last step
   int64_t tokens = 0;       ///< the first so many targets; 0: all
+  bool unigram = false;     ///< also report their cross-entropy under the training tokens' frequencies
 };
 
 /// Everything that determines a run but the data's content. Sizes that the data decides (vocab_size) are filled in.

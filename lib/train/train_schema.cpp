@@ -189,6 +189,8 @@ std::vector<ConfigKey> schedule_and_saving_keys() {
        .help = "Besides, save and keep at these steps."},
       count("validate.every_steps", "", "Steps between validations; one always follows the last step.", 1, "steps"),
       amount("validate.tokens", "tokens", "The first so many tokens of the validation data; by default all."),
+      boolean("validate.unigram", "false",
+              "Also report what token frequencies alone would score; reads all training data once."),
   };
 }
 

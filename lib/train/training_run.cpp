@@ -11,6 +11,7 @@
 #include "keel/base/process.h"
 #include "keel/base/quantity.h"
 #include "keel/base/signals.h"
+#include "keel/data/unigram.h"
 #include "keel/model/model_config_json.h"
 #include "keel/train/trainer.h"
 
@@ -59,6 +60,7 @@ class TrainingRun {
   }
 
   RunOutcome run() {
+    if (settings_.validate.unigram && setup_.validation) score_frequencies();
     progress_.start("train", settings_.steps, "steps", outcome_.step, false);
     while (continue_run()) {
     }
@@ -172,6 +174,14 @@ class TrainingRun {
     directory_.log_validation(outcome_.step, outcome_.step * settings_.tokens_per_step(), *loss);
     log::info("step {}: validation loss {:.4f}", outcome_.step, *loss);
     return true;
+  }
+
+  void score_frequencies() {
+    const int64_t tokens =
+        settings_.validate.tokens > 0 ? settings_.validate.tokens : setup_.validation->stream(0).tokens();
+    const UnigramLoss loss = unigram_cross_entropy(*setup_.train, *setup_.validation, tokens);
+    outcome_.unigram_loss = loss.nats_per_token;
+    log::info("validation loss of token frequencies alone (unigram): {:.4f}", loss.nats_per_token);
   }
 
   bool save_is_due() {
@@ -297,6 +307,7 @@ Json outcome_json(const RunOutcome& o, const RunSetup& setup) {
   }
   r["val_loss"] = nullptr;
   if (o.val_loss) set_number(r, "val_loss", *o.val_loss);
+  if (o.unigram_loss) set_number(r, "unigram_loss", *o.unigram_loss);
   r["tokens_per_second"] = nullptr;
   r["model_flops_utilisation"] = nullptr;
   if (o.step > 0 && o.train_seconds > 0) {

@@ -27,6 +27,7 @@ struct RunOutcome {
   double final_loss = 0;  ///< of the last step; NaN before the first
   double grad_norm = 0;
   std::optional<double> val_loss;                 ///< the last one
+  std::optional<double> unigram_loss;             ///< of the same tokens (validate.unigram)
   double train_seconds = 0;                       ///< sum of step times, earlier parts of the run included
   double validate_seconds = 0, save_seconds = 0;  ///< of this process
   int64_t steps_here = 0;                         ///< of this process

@@ -11,17 +11,20 @@ namespace keel {
 ///   loss_sum += sum_n weights[n] nll[n],   weight_sum += sum_n weights[n]                    in double, in row order
 ///   d_logits[n,v] = weights[n] (softmax(logits[n])[v] - [v = targets[n]])                    the gradient of the SUM
 ///   dx = d_logits W,   dW += d_logits^T x
-/// Rows of weight 0 cost nothing more than their place and add exact zeros.
+/// Rows of weight 0 cost nothing more than their place and add exact zeros; their nll is 0.
+/// The maximum is subtracted first, so that no finite logit overflows; NaN or infinity in a row reaches its nll. Sums
+/// over the vocabulary are in double over fp32 partial sums of 512. Every sum of this operation but those of its matrix
+/// products is the same for any number of threads. Throws Error(shape) on extents that disagree.
 struct CrossEntropy {
   View<const float, 2> x;          ///< [N, d], last axis contiguous
   View<const float, 2> W;          ///< [V, d] dense: the head, or the embedding where they are tied
   View<const int32_t, 1> targets;  ///< [N], each in [0, V)
   View<const float, 1> weights;    ///< [N], >= 0
-  View<float, 2> logits;           ///< [chunk, V] scratch, any chunk >= 1
+  View<float, 2> logits;           ///< [chunk, V] scratch, any chunk >= 1, rows may be strided
   View<StepScalars, 1> scalars;    ///< [1]; loss_sum and weight_sum are added to.  null: not wanted
   View<float, 1> nll;              ///< [N]; null: not wanted
   View<float, 2> dx;               ///< [N, d], overwritten; may be x.  null: no gradients (dW too)
-  View<float, 2> dW;               ///< [V, d] dense, accumulated into
+  View<float, 2> dW;               ///< [V, d] dense, accumulated into; must be given with dx
 };
 KEEL_API void cross_entropy(Context&, const CrossEntropy&);
 

@@ -205,18 +205,23 @@ TEST(Matmul, SameBitsEveryTime) {
   }
 }
 
+/// The scratchpad of a weight gradient grows with the threads it was made for.
 TEST(Matmul, TakesTurnsBetweenContexts) {
-  Random random(4);
-  const std::vector<float> a(64 * 64, 2), b(64 * 64, 3);
-  std::vector<float> c(64 * 64);
+  const std::vector<float> a(2048 * 64, 2), b(2048 * 128, 3);
+  std::vector<float> c(64 * 128);
   Context one(1), three(3);
+  const std::vector<MatmulShape> shape{{64, 128, 2048, Transpose::a}};
+  const int64_t planned_one = matmul_memory(one, shape), planned_three = matmul_memory(three, shape);
+  EXPECT_LT(planned_one, planned_three);
   for (int i = 0; i < 3; ++i) {
     for (Context* ctx : {&one, &three}) {
       std::fill(c.begin(), c.end(), -1.0F);
-      matmul(*ctx, {a.data(), {64, 64}}, {b.data(), {64, 64}}, {c.data(), {64, 64}});
-      EXPECT_EQ(c, std::vector<float>(64 * 64, 384));
+      matmul(*ctx, {a.data(), {2048, 64}}, {b.data(), {2048, 128}}, {c.data(), {64, 128}}, Transpose::a);
+      EXPECT_EQ(c, std::vector<float>(64 * 128, 2048 * 6));
     }
   }
+  EXPECT_EQ(matmul_memory(one), planned_one);
+  EXPECT_EQ(matmul_memory(three), planned_three);
 }
 
 std::string message_of(View<const float, 2> A, View<const float, 2> B, View<float, 2> C, Transpose transpose) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -88,7 +89,7 @@ class Guarded {
   T* get() { return data_.data() + start_; }
   int64_t size() const { return size_; }
   std::vector<T> values() const { return {data_.begin() + start_, data_.begin() + start_ + size_}; }
-  void assign(const std::vector<T>& v) { std::memcpy(get(), v.data(), v.size() * sizeof(T)); }
+  void assign(const std::vector<T>& v) { std::copy(v.begin(), v.end(), get()); }
   ::testing::AssertionResult intact() const {
     std::vector<unsigned char> guard(sizeof(T), 0x5A);
     for (int64_t i = 0; i < static_cast<int64_t>(data_.size()); ++i) {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "keel/base/export.h"
-#include "keel/base/json.h"
 #include "keel/base/progress.h"
 #include "keel/tokenizer/document.h"
 #include "keel/tokenizer/encoded_block.h"
@@ -77,12 +76,5 @@ struct EncodeResult {
 KEEL_API EncodeResult encode_files(const std::vector<InputFile>& inputs, const Tokenizer& tokenizer,
                                    const EncodeOptions& options, const std::filesystem::path& folder,
                                    Progress& progress);
-
-/// manifest.json of a data set, without a newline. A pure function of the result but for its times.
-KEEL_API std::string manifest_text(const EncodeResult& result, const EncodeOptions& options, const Tokenizer& tokenizer,
-                                   const std::string& tokenizer_file);
-
-/// `results` of the report keel.tokenize.encode/1.
-KEEL_API Json encode_results(const EncodeResult& result);
 
 }  // namespace keel

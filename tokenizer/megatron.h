@@ -81,6 +81,9 @@ class KEEL_API ShardReader {
   int64_t documents() const { return entries_ - 1; }
   int64_t bin_bytes() const { return bin_.size(); }
   int64_t idx_bytes() const { return idx_.size(); }
+  /// The files as they are.
+  const MappedFile& bin() const { return bin_; }
+  const MappedFile& idx() const { return idx_; }
 
   /// Sequences of document k: [first_sequence(k), first_sequence(k + 1)). 0 <= k <= documents().
   int64_t first_sequence(int64_t document) const;

@@ -1,0 +1,198 @@
+#include "keel/tokenizer/block_collector.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "keel/base/error.h"
+#include "keel/base/log.h"
+#include "keel/base/quantity.h"
+#include "keel/tokenizer/byte_source.h"
+
+namespace keel {
+namespace {
+
+constexpr int64_t kMaxErrorsKept = 100;
+constexpr int64_t kMissingAtStart = 1000;  // records without the field, after which no more are looked at
+constexpr int64_t kFewRecords = 1000;      // below this many a share of errors says little before the end
+
+std::string place(const InputFile& file, const DropNotice& notice) {
+  return fmt::format("{}:{}, byte {}", source_name(file.path), notice.line, notice.byte_offset);
+}
+
+}  // namespace
+
+BlockCollector::BlockCollector(const std::vector<InputFile>& inputs, const EncodeOptions& options, TokenType type,
+                               const std::filesystem::path& folder, Progress& progress)
+    : options_(options),
+      progress_(progress),
+      train_(folder, "train", type, options.shard_tokens),
+      validation_(folder, "val", type, options.shard_tokens) {
+  result_.type = type;
+  for (const InputFile& file : inputs) result_.sources.emplace_back().file = file;
+}
+
+void BlockCollector::take(const EncodedBlock& block) {
+  SourceInfo& source = result_.sources[block.block.file];
+  source.format = block.block.format;
+  source.compression = block.block.compression;
+  source.read = true;
+  switch (block.block.kind) {
+    case RecordBlock::Kind::records:
+    case RecordBlock::Kind::oversized:
+      return add_block(block, source);
+    case RecordBlock::Kind::file_end:
+      return end_file(block.block, source);
+    case RecordBlock::Kind::damaged:
+      return drop_file(block.block, source);
+  }
+}
+
+EncodeResult BlockCollector::finish() {
+  check_errors(0);
+  if (!has_field_ && missing_ > 0) throw missing_field();
+  if (result_.tokens == 0) throw no_tokens();
+  result_.shards = train_.finish();
+  for (ShardInfo& shard : validation_.finish()) result_.shards.push_back(std::move(shard));
+  return std::move(result_);
+}
+
+void BlockCollector::add_block(const EncodedBlock& block, SourceInfo& source) {
+  note_missing_field(block);
+  for (const DropNotice& notice : block.notices) take_notice(block.block.file, notice);
+  train_.append(block, Split::train);
+  validation_.append(block, Split::validation);
+  source.records += block.records;
+  source.documents += static_cast<int64_t>(block.documents.size());
+  source.drops.add(block.drops);
+  for (const EncodedBlock::Document& document : block.documents) {
+    source.tokens += document.tokens;
+    pending_.text_bytes += document.text_bytes;
+  }
+  pending_.replaced_bytes += block.replaced_bytes;
+  pending_.replaced_surrogates += block.replaced_surrogates;
+  records_ += block.records;
+  errors_ += block.drops.errors();
+  check_errors(kFewRecords);
+  // Only a compressed file can turn out to be damaged after some of its records.
+  if (!options_.skip_errors || source.compression == "none") commit_shards();
+  const ProgressField tokens{"tokens", static_cast<double>(result_.tokens + source.tokens), "{:.0f}"};
+  progress_.update(finished_bytes_ + block.block.bytes_taken, {&tokens, 1});
+}
+
+void BlockCollector::end_file(const RecordBlock& block, SourceInfo& source) {
+  source.xxh3 = block.xxh3;
+  if (block.is_empty) {
+    ++result_.empty_files;
+    log::warn("no content ({}): {} bytes", source_name(source.file.path), block.bytes_taken);
+  }
+  close_source(source);
+}
+
+void BlockCollector::drop_file(const RecordBlock& block, SourceInfo& source) {
+  if (!options_.skip_errors) {
+    throw Error(ErrorKind::format, block.damage + ": --on-error skip drops such a file and counts it");
+  }
+  train_.roll_back();
+  validation_.roll_back();
+  pending_ = {};
+  log::warn("{}: its {} records are dropped", block.damage, source.records);
+  source.drops[DropReason::damaged_file] += source.records - source.drops.total();
+  source.documents = source.tokens = 0;
+  keep_error(block.file, {DropReason::damaged_file, block.line, block.byte_offset, block.damage, {}});
+  ++errors_;
+  ++result_.damaged_files;
+  close_source(source);
+}
+
+void BlockCollector::close_source(const SourceInfo& source) {
+  commit_shards();
+  result_.records += source.records;
+  result_.documents += source.documents;
+  result_.tokens += source.tokens;
+  result_.drops.add(source.drops);
+  result_.text_bytes += pending_.text_bytes;
+  result_.replaced_bytes += pending_.replaced_bytes;
+  result_.replaced_surrogates += pending_.replaced_surrogates;
+  pending_ = {};
+  finished_bytes_ += source.file.bytes;
+  check_errors(kFewRecords);
+}
+
+void BlockCollector::commit_shards() {
+  train_.commit();
+  validation_.commit();
+}
+
+void BlockCollector::note_missing_field(const EncodedBlock& block) {
+  if (seen_fields_.empty()) seen_fields_ = block.seen_fields;
+  if (has_field_) return;
+  missing_ += block.leading_missing;
+  has_field_ = block.has_field;
+  if (missing_ >= kMissingAtStart) throw missing_field();
+}
+
+void BlockCollector::take_notice(int64_t file, const DropNotice& notice) {
+  const InputFile& input = result_.sources[file].file;
+  if (is_error(notice.reason)) {
+    if (!options_.skip_errors) {
+      throw Error(ErrorKind::format, notice.message, place(input, notice),
+                  notice.reason == DropReason::bad_utf8 ? "see --invalid-utf8 and --on-error" : "see --on-error");
+    }
+    keep_error(file, notice);
+  }
+  if (notice.message.empty() || std::exchange(warned_[static_cast<int>(notice.reason)], true)) return;
+  log::warn("dropped: {} ({}); more like it are only counted", notice.message, place(input, notice));
+}
+
+void BlockCollector::keep_error(int64_t file, const DropNotice& notice) {
+  if (static_cast<int64_t>(result_.errors.size()) < kMaxErrorsKept) result_.errors.push_back({file, notice});
+}
+
+void BlockCollector::check_errors(int64_t least_records) const {
+  if (options_.max_errors && errors_ > *options_.max_errors) {
+    throw Error(ErrorKind::format, fmt::format("{} bad records or files, more than --max-errors", errors_),
+                first_error());
+  }
+  if (!options_.max_error_fraction || records_ < least_records) return;
+  if (static_cast<double>(errors_) <= *options_.max_error_fraction * static_cast<double>(records_)) return;
+  throw Error(ErrorKind::format,
+              fmt::format("{} bad records or files among {}, more than the {}% of --max-errors", errors_, records_,
+                          format_real(100 * *options_.max_error_fraction)),
+              first_error());
+}
+
+std::string BlockCollector::first_error() const {
+  if (result_.errors.empty()) return {};
+  const InputError& error = result_.errors.front();
+  return "the first: " + error.notice.message + ", " + place(result_.sources[error.file].file, error.notice);
+}
+
+Error BlockCollector::missing_field() const {
+  std::string seen;
+  for (const std::string& field : seen_fields_) seen += (seen.empty() ? "" : ", ") + field;
+  return {ErrorKind::format,
+          fmt::format("no field '{}' in any of the first {} records", options_.documents.text_field, missing_),
+          source_name(result_.sources.front().file.path),
+          "--text-field names another; fields seen: " + (seen.empty() ? "none" : seen)};
+}
+
+Error BlockCollector::no_tokens() const {
+  std::string reasons;
+  for (int i = 0; i < kDropReasons; ++i) {
+    const auto reason = static_cast<DropReason>(i);
+    if (result_.drops[reason] == 0) continue;
+    reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", result_.drops[reason], drop_reason_name(reason));
+  }
+  std::string where;
+  for (const SourceInfo& source : result_.sources) {
+    if (!source.read || where.size() > 200) continue;
+    where += (where.empty() ? "" : ", ") + source_name(source.file.path);
+    if (source.file.path != "-" && source.file.bytes == 0) where += ", 0 bytes";
+  }
+  std::string hint = result_.records == 0 ? "there are no documents in it" : "all records were dropped: " + reasons;
+  if (options_.parts > 1) hint += "; perhaps there are more parts than records";
+  return {ErrorKind::format, "no tokens", where, hint};
+}
+
+}  // namespace keel

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "keel/base/export.h"
+
+namespace keel {
+
+/// Thrown by reads that somebody else called off.
+struct KEEL_API ReadCancelled {};
+
+/// The bytes of an input, decompressed.
+class KEEL_API ByteSource {
+ public:
+  virtual ~ByteSource();
+  /// Fills up to `bytes` bytes; 0 is the end, which is reached only if the whole input was sound.
+  /// Error(io) if the system cannot read, Error(format) if the input is damaged, Stopped after a signal.
+  virtual int64_t read(char* buffer, int64_t bytes) = 0;
+  /// "none", "gzip", "zstd".
+  virtual const char* compression() const = 0;
+  /// Bytes taken from the file so far, as they lie on the disk.
+  virtual int64_t bytes_taken() const = 0;
+  /// XXH3 of all bytes taken so far, as they lie on the disk.
+  virtual std::string xxh3() const = 0;
+};
+
+/// Opens a file, or standard input for "-". What it is is decided by its first bytes, never by its name:
+///   gzip: every member; zero bytes after the last one are padding, anything else there is damage
+///   zstd: every frame, skippable ones passed over; windows up to 128 MiB, and up to 2 GiB (`zstd --long=31`) in files
+///         of 16 MiB and more
+/// An end inside a member or frame, and a wrong checksum, are damage. Other containers (bzip2, xz, lz4, zip, parquet)
+/// are Error(usage) that names them. Memory: at most 1 MiB, and the window of a zstd frame. Once *cancelled is set,
+/// reads throw ReadCancelled, one that waits for a pipe within 0.1 s.
+KEEL_API std::unique_ptr<ByteSource> open_source(const std::string& path, const std::atomic<bool>* cancelled = nullptr);
+
+/// The path for messages: "standard input" for "-".
+KEEL_API std::string source_name(const std::string& path);
+
+}  // namespace keel

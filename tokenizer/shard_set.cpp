@@ -1,0 +1,117 @@
+#include "keel/tokenizer/shard_set.h"
+
+#include <fmt/core.h>
+
+#include "keel/base/files.h"
+#include "keel/base/hash.h"
+#include "keel/base/mapped_file.h"
+#include "keel/base/signals.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct FileHashes {
+  int64_t bytes;
+  std::string xxh3, sha256;
+};
+
+FileHashes hash_file(const fs::path& path) {
+  constexpr int64_t kStep = 4 << 20;
+  const MappedFile file(path, MappedFile::Advice::sequential);
+  Xxh3 fast;
+  Sha256 strong;
+  for (int64_t at = 0; at < file.size(); at += kStep) {
+    throw_if_stopped();
+    const auto part = file.bytes().subspan(at, std::min(kStep, file.size() - at));
+    fast.update(part.data(), part.size());
+    strong.update(part.data(), part.size());
+  }
+  return {file.size(), hex(fast.digest()), hex(strong.digest())};
+}
+
+void remove_shard(const fs::path& prefix) {
+  fs::remove(prefix.string() + ".bin");
+  fs::remove(prefix.string() + ".idx");
+}
+
+}  // namespace
+
+ShardSet::ShardSet(const fs::path& folder, const std::string& name, TokenType type, int64_t shard_tokens)
+    : folder_(folder), name_(name), type_(type), shard_tokens_(shard_tokens) {}
+
+void ShardSet::start_shard() {
+  open_.emplace_back(folder_ / fmt::format("{}-{:05}", name_, started_++), type_);
+}
+
+void ShardSet::append(const EncodedBlock& block, Split split) {
+  const std::string& bytes = block.tokens[static_cast<int>(split)];
+  size_t sequence = 0, written = 0, pending = 0;
+  const auto flush = [&] {
+    if (pending > written) open_.back().append_tokens(bytes.data() + written, static_cast<int64_t>(pending - written));
+    written = pending;
+  };
+  for (const EncodedBlock::Document& document : block.documents) {
+    if (document.split == split) {
+      const bool full = !open_.empty() && open_.back().tokens() > 0 && document.tokens > 0 &&
+                        open_.back().tokens() + document.tokens > shard_tokens_;
+      if (full) flush();
+      if (open_.empty() || full) start_shard();
+      open_.back().append_document(block.lengths.data() + sequence, document.sequences);
+      pending += document.tokens * token_bytes(type_);
+    }
+    sequence += document.sequences;
+  }
+  flush();
+}
+
+void ShardSet::finish_first() {
+  open_.front().finish();
+  const ShardWriter& shard = open_.front();
+  ShardInfo info;
+  info.name = shard.prefix().filename().string();
+  info.tokens = shard.tokens();
+  info.sequences = shard.sequences();
+  info.documents = shard.documents();
+  FileHashes bin = hash_file(shard.prefix().string() + ".bin"), idx = hash_file(shard.prefix().string() + ".idx");
+  info.bin_bytes = bin.bytes;
+  info.idx_bytes = idx.bytes;
+  info.bin_xxh3 = std::move(bin.xxh3);
+  info.bin_sha256 = std::move(bin.sha256);
+  info.idx_xxh3 = std::move(idx.xxh3);
+  info.idx_sha256 = std::move(idx.sha256);
+  finished_.push_back(std::move(info));
+  open_.pop_front();
+}
+
+void ShardSet::commit() {
+  while (open_.size() > 1) finish_first();
+  if (open_.empty()) return;
+  committed_ = open_.front().mark();
+  first_is_new_ = false;
+}
+
+void ShardSet::roll_back() {
+  const size_t kept = first_is_new_ ? 0 : 1;
+  while (open_.size() > kept) {
+    const fs::path prefix = open_.back().prefix();
+    open_.pop_back();
+    remove_shard(prefix);
+    --started_;
+  }
+  if (kept == 1) open_.front().rewind(committed_);
+}
+
+std::vector<ShardInfo> ShardSet::finish() {
+  commit();
+  if (!open_.empty() && open_.front().tokens() > 0) finish_first();
+  if (!open_.empty()) {
+    const fs::path prefix = open_.front().prefix();
+    open_.clear();
+    remove_shard(prefix);
+  }
+  return std::move(finished_);
+}
+
+}  // namespace keel

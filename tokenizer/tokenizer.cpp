@@ -1,0 +1,90 @@
+#include "keel/tokenizer/tokenizer.h"
+
+#include <algorithm>
+
+#include "keel/base/files.h"
+#include "keel/base/hash.h"
+#include "keel/tokenizer/sentencepiece_tokenizer.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
+
+// tiktoken's rank files: lines of base64, a space, a number.
+bool is_rank_file(std::string_view bytes) {
+  const std::string_view line = bytes.substr(0, bytes.find('\n'));
+  const size_t space = line.find(' ');
+  if (space == std::string_view::npos || space == 0 || space + 1 >= line.size()) return false;
+  const auto is_base64 = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '/' ||
+           c == '=';
+  };
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || c == '\r'; };
+  const std::string_view number = line.substr(space + 1);
+  return std::all_of(line.begin(), line.begin() + space, is_base64) &&
+         std::all_of(number.begin(), number.end(), is_digit);
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(std::string_view bytes, const std::string& name) {
+  constexpr const char* kHint = "give a sentencepiece .model file";
+  const size_t first = bytes.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) throw Error(ErrorKind::format, "the tokenizer file is empty", name);
+  if (bytes[first] == '{')
+    throw Error(ErrorKind::usage, "tokenizer.json files are not read by this version", name, kHint);
+  if (is_rank_file(bytes))
+    throw Error(ErrorKind::usage, "tiktoken rank files are not read by this version", name, kHint);
+  return make_sentencepiece_tokenizer(bytes, name);
+}
+
+}  // namespace
+
+TokenEncoder::~TokenEncoder() = default;
+TokenDecoder::~TokenDecoder() = default;
+Tokenizer::~Tokenizer() = default;
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialText special) const {
+  std::vector<int32_t> ids;
+  make_encoder()->encode(text, ids, special);
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+  std::string text;
+  const std::unique_ptr<TokenDecoder> decoder = make_decoder();
+  for (int32_t id : ids) decoder->append(id, text);
+  decoder->finish(text);
+  return text;
+}
+
+fs::path find_tokenizer_file(const fs::path& path) {
+  if (!fs::is_directory(path)) {
+    require_file(path);
+    return path;
+  }
+  for (const char* name : {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"}) {
+    if (fs::exists(path / name)) return path / name;
+  }
+  std::vector<fs::path> models;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    if (entry.path().extension() == ".model") models.push_back(entry.path());
+  }
+  if (models.size() == 1) return models.front();
+  if (models.size() > 1)
+    throw Error(ErrorKind::usage, "several tokenizer files", path.string(), "name the one you mean");
+  if (fs::exists(path / "tokenizer.json")) return path / "tokenizer.json";
+  throw Error(ErrorKind::io, "no tokenizer file", path.string(), "a .model file is looked for");
+}
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
+  const fs::path file = find_tokenizer_file(path);
+  const std::string bytes = read_file(file, kMaxTokenizerBytes);
+  std::shared_ptr<Tokenizer> tokenizer = make_tokenizer(bytes, file.string());
+  tokenizer->path_ = file;
+  tokenizer->sha256_ = sha256_hex(bytes);
+  return tokenizer;
+}
+
+}  // namespace keel

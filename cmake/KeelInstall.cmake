@@ -4,6 +4,7 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/keel)
 
 # Libraries. Their names are keel::keel and keel::tokenizer outside.
+target_compile_features(keel INTERFACE cxx_std_20)
 install(TARGETS keel keel_tokenizer EXPORT keel LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set_target_properties(keel_tokenizer PROPERTIES EXPORT_NAME tokenizer)
 install(EXPORT keel NAMESPACE keel:: FILE keelTargets.cmake DESTINATION ${package_dir})

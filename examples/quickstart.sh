@@ -16,9 +16,9 @@ field() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1
 
 say "1/4 packages and programs"
 tools/install-debian.sh build
-# A build folder that has tests keeps them.
-[ -f build/release/CMakeCache.txt ] || set -- -DKEEL_TESTS=OFF
-cmake --preset release "$@" >/dev/null
+options=()
+[ -f build/release/CMakeCache.txt ] || options=(-DKEEL_TESTS=OFF)  # an existing build folder stays as it is
+cmake --preset release "${options[@]}" >/dev/null
 cmake --build --preset release -j "$(nproc)" --target keel-tokenize keel-train keel-analyze
 
 say "2/4 tokenising $input/shakespeare.txt"

@@ -6,6 +6,8 @@ import subprocess
 import tempfile
 import unittest
 
+from keel_schemas import problems_below
+
 
 def tool(name):
     return str(pathlib.Path(os.environ["KEEL_BIN"]) / name)
@@ -23,6 +25,11 @@ class ToolTest(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="keel-test-"))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        self.addCleanup(self.check_files)
+
+    def check_files(self):
+        """Every report that the test left agrees with its schema; one that a test damages is its own to remove."""
+        self.assertEqual(problems_below(self.dir), [])
 
     def check(self, name, *arguments, code=0, **keywords):
         """Runs a tool and demands this exit code; an error must be one line that starts with the tool's name."""

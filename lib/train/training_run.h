@@ -38,7 +38,7 @@ struct RunOutcome {
   std::vector<std::string> checkpoints;  ///< that exist at the end
 
   /// 0; 128 + signal; 7; 5.
-  int exit_code() const;
+  KEEL_API int exit_code() const;
 };
 
 struct RunOptions {

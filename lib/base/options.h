@@ -32,8 +32,9 @@ enum class OptionType {
 struct Option {
   std::string name = {};  ///< "--steps", "-o,--out"; without dashes it is a positional argument: "INPUT"
   OptionType type = OptionType::text;
-  std::string value = {};    ///< name of the value in help: "N", "FILE"; by type if empty
-  std::string initial = {};  ///< default, as typed; "" = none
+  std::string value = {};          ///< name of the value in help: "N", "FILE"; by type if empty
+  std::string initial = {};        ///< default, as typed; "" = none
+  std::string shown_default = {};  ///< for help only: the default that holds elsewhere (in the config)
   std::string unit = {};
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();

@@ -21,6 +21,13 @@ bool is_positional(const Option& option) {
   return !option.name.starts_with("-");
 }
 
+std::string default_text(const Option& option) {
+  if (!option.initial.empty()) return option.initial;
+  std::string text = option.shown_default;
+  std::erase_if(text, [](char c) { return c == '"' || c == '[' || c == ']'; });
+  return text;
+}
+
 std::string negated_name(const Option& option) {
   return "--no-" + names_of(option).long_name.substr(2);
 }
@@ -251,6 +258,7 @@ Option option_of_key(const ConfigSchema& schema, const std::string& key, const s
   if (found == nullptr) throw Error(ErrorKind::internal, "config key '" + key + "' is not declared");
   Option option{.name = name,
                 .type = option_type_of(found->type),
+                .shown_default = found->initial,
                 .unit = found->unit,
                 .minimum = found->minimum,
                 .maximum = found->maximum,
@@ -297,7 +305,7 @@ Json describe_options(const Tool& tool) {
       if (option.hidden) continue;
       Json entry = {{"name", option.name}, {"type", kTypes[static_cast<size_t>(option.type)]}, {"help", option.help}};
       if (const std::string value = detail::value_name(option); !value.empty()) entry["value"] = value;
-      if (!option.initial.empty()) entry["default"] = option.initial;
+      if (const std::string initial = detail::default_text(option); !initial.empty()) entry["default"] = initial;
       if (!option.unit.empty()) entry["unit"] = option.unit;
       if (std::isfinite(option.minimum)) entry["minimum"] = option.minimum;
       if (std::isfinite(option.maximum)) entry["maximum"] = option.maximum;

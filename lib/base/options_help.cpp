@@ -50,7 +50,8 @@ std::string range_text(const Option& option) {
 std::string facts(const Option& option) {
   std::vector<std::string> parts;
   if (option.required) parts.emplace_back("required");
-  if (!option.initial.empty()) parts.push_back("default: " + option.initial);
+  if (const std::string initial = detail::default_text(option); !initial.empty())
+    parts.push_back("default: " + initial);
   if (!option.unit.empty()) parts.push_back("unit: " + option.unit);
   if (const std::string range = range_text(option); !range.empty()) parts.push_back(range);
   if (!option.choices.empty() && !option.value.empty()) {

@@ -19,6 +19,9 @@ bool is_positional(const Option& option);
 /// "--no-shuffle" for a negatable flag "--shuffle".
 std::string negated_name(const Option& option);
 
+/// The default for help; "" if there is none.
+std::string default_text(const Option& option);
+
 /// "N", "FILE", "plain|parse": what stands for the value in help.
 std::string value_name(const Option& option);
 

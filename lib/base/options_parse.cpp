@@ -53,21 +53,18 @@ void declare(CLI::App& app, const Option& option, const Command* command, Collec
   Collected& collected = collection.emplace_back(Collected{&option, command, {}});
   if (option.type == OptionType::flag) {
     app.add_flag_callback(option.name, [&collected] { collected.texts.emplace_back("true"); });
-    app.get_option(detail::names_of(option).long_name)->trigger_on_parse();
+    app.get_option(detail::names_of(option).long_name)->trigger_on_parse()->disable_flag_override();
     if (!option.negatable) return;
     const std::string negated = detail::negated_name(option);
     app.add_flag_callback(negated, [&collected] { collected.texts.emplace_back("false"); });
-    app.get_option(negated)->trigger_on_parse();
+    app.get_option(negated)->trigger_on_parse()->disable_flag_override();
     return;
   }
   CLI::Option* added = app.add_option(option.name, collected.texts);
-  const bool takes_rest = option.repeatable && detail::is_positional(option);
-  if (takes_rest) {
+  if (option.repeatable && detail::is_positional(option)) {
     added->expected(-1);
-  } else if (detail::is_positional(option)) {
-    added->expected(1);
   } else {
-    added->allow_extra_args(false);
+    added->expected(1)->allow_extra_args(false);
   }
 }
 
@@ -102,7 +99,7 @@ std::string hint_for_option(const Tool& tool, const Command* command, const std:
       name.substr(name.find_first_not_of('-') == std::string::npos ? name.size() : name.find_first_not_of('-'));
   std::replace(key.begin(), key.end(), '-', '_');
   for (const std::string& path : tool.config_keys) {
-    if (path == key || path.ends_with("." + key)) return "use --set " + path + "=...";
+    if (path == key || path.ends_with("." + key) || path.starts_with(key + ".")) return "use --set " + path + "=...";
   }
   return "--help lists all options";
 }
@@ -126,7 +123,9 @@ std::string hint_for_option(const Tool& tool, const Command* command, const std:
   const std::string what = error.what();
   for (const Option* option : detail::options_for(tool, command)) {
     const auto names = detail::names_of(*option);
-    if (!what.starts_with(names.long_name + ":") && !what.starts_with(names.long_name + " ")) continue;
+    if ((" " + what + " ").find(" " + names.long_name + (what.starts_with(names.long_name + ":") ? ":" : " ")) ==
+        std::string::npos)
+      continue;
     if (option->type == OptionType::flag) throw Error(ErrorKind::usage, names.long_name + " takes no value");
     throw Error(ErrorKind::usage, names.long_name + " needs a value", "",
                 names.long_name + " " + detail::value_name(*option));

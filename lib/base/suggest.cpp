@@ -26,6 +26,18 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
+/// The one name that `start` is the beginning of; nullptr if none or several are.
+const std::string* only_one_beginning_with(std::string_view start, std::span<const std::string> known) {
+  constexpr size_t kShortest = 3;
+  const std::string* found = nullptr;
+  for (const std::string& candidate : known) {
+    if (start.size() < kShortest || !candidate.starts_with(start)) continue;
+    if (found != nullptr) return nullptr;
+    found = &candidate;
+  }
+  return found;
+}
+
 constexpr size_t kFew = 12;
 
 }  // namespace
@@ -39,6 +51,7 @@ std::string suggestion(std::string_view name, std::span<const std::string> known
       nearest = &candidate;
     }
   }
+  if (nearest == nullptr) nearest = only_one_beginning_with(name, known);
   if (nearest != nullptr) return "did you mean '" + *nearest + "'?";
   if (known.empty() || known.size() > kFew) return {};
   std::string list = "one of ";

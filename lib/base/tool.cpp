@@ -27,11 +27,15 @@ void occupy_standard_descriptors() {
   }
 }
 
-int report_error(const std::string& tool, const std::string& message, int code) {
-  if (log::level() == log::Level::off && message.empty()) return code;
+/// The last line of a tool that does not end well.
+int end_with(int code, const std::string& line) {
   detail::draw_stderr_bar("");
-  detail::write_stderr_line(tool + ": error: " + detail::printable(message));
+  detail::write_stderr_line(detail::printable(line));
   return code;
+}
+
+int report_error(const std::string& tool, const std::string& message, int code) {
+  return end_with(code, tool + ": error: " + message);
 }
 
 /// True if the arguments asked for something that needs no run.
@@ -91,7 +95,7 @@ int run_tool(int argc, char** argv, const Tool& tool, const ToolBody& body) {
     detail::draw_stderr_bar("");
     return kExitClosedPipe;
   } catch (const Stopped& stopped) {
-    return report_error(tool.name, "stopped by " + signal_name(stopped.signal), exit_code_of_signal(stopped.signal));
+    return end_with(exit_code_of_signal(stopped.signal), tool.name + ": stopped by " + signal_name(stopped.signal));
   } catch (const std::bad_alloc&) {
     return report_error(tool.name, "out of memory", exit_code(ErrorKind::memory));
   } catch (const std::exception& error) {

@@ -1,0 +1,32 @@
+#include "keel/base/error.h"
+
+#include <gtest/gtest.h>
+
+namespace keel {
+namespace {
+
+TEST(Error, JoinsMessagePlaceAndHint) {
+  EXPECT_STREQ(Error(ErrorKind::io, "cannot read").what(), "cannot read");
+  EXPECT_STREQ(Error(ErrorKind::io, "cannot read", "a.json").what(), "cannot read (a.json)");
+  EXPECT_STREQ(Error(ErrorKind::io, "cannot read", "a.json", "make it").what(), "cannot read (a.json): make it");
+  EXPECT_STREQ(Error(ErrorKind::io, "cannot read", "", "make it").what(), "cannot read: make it");
+}
+
+TEST(Error, EveryKindHasTheExitCodeOfTheContract) {
+  EXPECT_EQ(exit_code(ErrorKind::internal), 1);
+  EXPECT_EQ(exit_code(ErrorKind::usage), 2);
+  EXPECT_EQ(exit_code(ErrorKind::config), 2);
+  EXPECT_EQ(exit_code(ErrorKind::format), 3);
+  EXPECT_EQ(exit_code(ErrorKind::shape), 3);
+  EXPECT_EQ(exit_code(ErrorKind::io), 4);
+  EXPECT_EQ(exit_code(ErrorKind::numeric), 5);
+  EXPECT_EQ(exit_code(ErrorKind::device), 6);
+  EXPECT_EQ(exit_code(ErrorKind::memory), 6);
+}
+
+TEST(Error, KeepsItsKind) {
+  EXPECT_EQ(Error(ErrorKind::numeric, "x").kind(), ErrorKind::numeric);
+}
+
+}  // namespace
+}  // namespace keel

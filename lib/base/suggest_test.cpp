@@ -1,0 +1,46 @@
+#include "keel/base/suggest.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace keel {
+namespace {
+
+const std::vector<std::string> kSchemes = {"pre", "post", "keel", "keel_v1", "hybrid"};
+
+TEST(Suggestion, NamesTheNearest) {
+  EXPECT_EQ(suggestion("kel", kSchemes), "did you mean 'keel'?");
+  EXPECT_EQ(suggestion("keel_v2", kSchemes), "did you mean 'keel_v1'?");
+  EXPECT_EQ(suggestion("HYBRID", kSchemes), "did you mean 'hybrid'?");
+}
+
+TEST(Suggestion, CountsASwapOfNeighboursOnce) {
+  const std::vector<std::string> names = {"train.steps"};
+  EXPECT_EQ(suggestion("rtain.steps", names), "did you mean 'train.steps'?");
+  EXPECT_EQ(suggestion("psot", kSchemes), "did you mean 'post'?");
+}
+
+TEST(Suggestion, CompletesABeginning) {
+  const std::vector<std::string> levels = {"debug", "warning", "error"};
+  EXPECT_EQ(suggestion("warn", levels), "did you mean 'warning'?");
+  EXPECT_EQ(suggestion("w", levels), "one of debug, warning, error");
+}
+
+TEST(Suggestion, ABeginningOfSeveralIsNoSuggestion) {
+  const std::vector<std::string> names = {"checkpoint.every_steps", "checkpoint.every_minutes"};
+  EXPECT_EQ(suggestion("checkpoint", names), "one of checkpoint.every_steps, checkpoint.every_minutes");
+}
+
+TEST(Suggestion, ListsAFewWhenNoneIsNear) {
+  EXPECT_EQ(suggestion("transformer", kSchemes), "one of pre, post, keel, keel_v1, hybrid");
+  EXPECT_EQ(suggestion("", kSchemes), "one of pre, post, keel, keel_v1, hybrid");
+}
+
+TEST(Suggestion, IsEmptyWhenThereIsNothingToSay) {
+  EXPECT_EQ(suggestion("x", {}), "");
+  EXPECT_EQ(suggestion("zzzzzz", std::vector<std::string>(13, "abcdefghijk")), "");
+}
+
+}  // namespace
+}  // namespace keel

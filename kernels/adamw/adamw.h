@@ -12,7 +12,7 @@ namespace keel {
 struct AdamwSegment {
   int64_t offset = 0, size = 0;
   ParameterClass parameter_class = ParameterClass::scalar;  ///< picks learning_rate
-  float weight_decay = 0;  ///< 0 where decay does not apply
+  float weight_decay = 0;                                   ///< 0 where decay does not apply
   float eps = 1e-8F;
 };
 

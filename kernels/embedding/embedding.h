@@ -5,8 +5,9 @@
 
 namespace keel {
 
-/// y[n,:] = table[tokens[n],:].   tokens: [N], each in [0, V) (checked where data is read, not here).  table: [V, d] dense.
-/// y: [N, d] dense, no aliasing.
+/// y[n,:] = table[tokens[n],:]
+/// tokens: [N], each in [0, V) (checked where data is read, not here).  table: [V, d] dense.  y: [N, d] dense; they do
+/// not overlap.
 KEEL_API void embedding(Context&, View<const int32_t, 1> tokens, View<const float, 2> table, View<float, 2> y);
 
 /// d_table[v,:] += sum over n with tokens[n] = v of dy[n,:], in ascending n whatever the number of threads.

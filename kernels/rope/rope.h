@@ -10,8 +10,9 @@ KEEL_API void rope_table(Context&, double theta, View<float, 2> cos, View<float,
 
 enum class RopeDirection { forward, backward };
 
-/// Rotary position embedding in place, pairs (i, i + head_dim/2) as in Hugging Face Llama.     Su et al. 2021, arXiv:2104.09864
-///   x1' = x1 cos - x2 sin,   x2' = x2 cos + x1 sin     with row positions[n] of the tables; backward rotates by the negative angle.
+/// Rotary position embedding in place, pairs (i, i + head_dim/2) as in Hugging Face Llama.
+///   x1' = x1 cos - x2 sin,   x2' = x2 cos + x1 sin                        Su et al. 2021, arXiv:2104.09864
+/// with row positions[n] of the tables; backward rotates by the negative angle.
 /// x: [N, heads, head_dim], last axis contiguous, rows may be strided.  positions: [N], each below the tables' rows.
 KEEL_API void rope(Context&, View<const int32_t, 1> positions, View<const float, 2> cos, View<const float, 2> sin,
                    View<float, 3> x, RopeDirection direction = RopeDirection::forward);

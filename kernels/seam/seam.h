@@ -28,22 +28,23 @@ struct SeamForward {
 };
 KEEL_API void seam_forward(Context&, const SeamForward&);
 
-/// The exact derivative, recomputing z from x and F. Ds is the gradient that reaches y along the next skip, Du that of u;
-/// without an inner norm the branch input of the next sublayer is y itself: then Du, if given, is added to Ds.
-///   dx = a dz (the Ds of the seam before),  dF = b dz,  d_outer_gain += ..,  d_inner_gain += ..,  d_a += <dz, x>,  d_b += <dz, F>
+/// The exact derivative, recomputing z from x and F. Ds is the gradient that reaches y along the next skip, Du that of
+/// u; without an inner norm the branch input of the next sublayer is y itself: then Du, if given, is added to Ds.
+///   dx = a dz (the Ds of the seam before),  dF = b dz,  d_outer_gain += ..,  d_inner_gain += ..,
+///   d_a += <dz, x>,  d_b += <dz, F>
 struct SeamBackward {
-  View<const float, 2> x, F;        ///< as in forward; not read (may be null) without an outer norm if d_a, d_b are null
-  View<const float, 2> y;           ///< the stream after the seam; read only when there is no outer norm but an inner one
+  View<const float, 2> x, F;  ///< as in forward; not read (may be null) without an outer norm if d_a, d_b are null
+  View<const float, 2> y;     ///< the stream after the seam; read only when there is no outer norm but an inner one
   View<const float, 1> a, b, outer_gain, inner_gain;
   float outer_eps = 1e-5F, inner_eps = 1e-5F;
   View<const float, 1> outer_r, inner_r;
-  View<const float, 2> Ds;          ///< null = zero (the last seam before the head when only u is used)
-  View<const float, 2> Du;          ///< null = zero
-  View<float, 2> dx;                ///< overwritten; may be Ds
-  View<float, 2> dF;                ///< overwritten; may be Du or F, not dx
+  View<const float, 2> Ds;                    ///< null = zero (the last seam before the head when only u is used)
+  View<const float, 2> Du;                    ///< null = zero; Ds and Du are not both null
+  View<float, 2> dx;                          ///< overwritten; may be Ds
+  View<float, 2> dF;                          ///< overwritten; may be Du or F, not dx
   View<float, 1> d_outer_gain, d_inner_gain;  ///< [d], accumulated into; null where the norm is absent
-  View<float, 1> d_a, d_b;          ///< [1], accumulated into; null: not wanted
-  View<float, 2> partial;           ///< [chunk_count(rows), 2 d + 2] scratch: row sums go over fixed chunks
+  View<float, 1> d_a, d_b;                    ///< [1], accumulated into; null: not wanted
+  View<float, 2> partial;                     ///< [chunk_count(rows), 2 d + 2] scratch: row sums go over fixed chunks
 };
 KEEL_API void seam_backward(Context&, const SeamBackward&);
 

@@ -5,7 +5,7 @@
 
 namespace keel {
 
-/// h = silu(gate) * up,  silu(x) = x / (1 + exp(-x)).                                          Shazeer 2020, arXiv:2002.05202
+/// h = silu(gate) * up,  silu(x) = x / (1 + exp(-x)).                          Shazeer 2020, arXiv:2002.05202
 /// gate, up, h: [N, F], last axis contiguous, rows may be strided; h may be gate or up.
 KEEL_API void swiglu(Context&, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h);
 

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "keel/kernels/adamw/adamw.h"
+#include "keel/kernels/common/isa.h"
+
+namespace keel {
+
+/// The arrays of adamw.
+struct AdamwArrays {
+  const float* gradient;
+  float *w, *m, *v;
+};
+
+KEEL_DECLARE_ISA(void adamw(const AdamwSegment* segments, int64_t count, double beta1, double beta2,
+                            const StepScalars& scalars, const AdamwArrays& arrays, int threads))
+
+}  // namespace keel

@@ -1,0 +1,24 @@
+#include "keel/kernels/embedding/embedding.h"
+
+#include "keel/kernels/common/shape_check.h"
+#include "keel/kernels/embedding/embedding_cpu.h"
+
+namespace keel {
+
+void embedding(Context& ctx, View<const int32_t, 1> tokens, View<const float, 2> table, View<float, 2> y) {
+  const int64_t count = tokens.extent(0), d = table.extent(1);
+  check_shape("embedding", "tokens", tokens, {count});
+  check_dense("embedding", "table", table, table.extents());
+  check_dense("embedding", "y", y, {count, d});
+  KEEL_CALL_ISA(ctx.isa(), embedding(tokens.data(), count, table.data(), d, y.data(), ctx.threads()));
+}
+
+void embedding_backward(Context& ctx, View<const int32_t, 1> tokens, View<const float, 2> dy, View<float, 2> d_table) {
+  const int64_t count = tokens.extent(0), d = d_table.extent(1);
+  check_shape("embedding_backward", "tokens", tokens, {count});
+  check_dense("embedding_backward", "dy", dy, {count, d});
+  check_dense("embedding_backward", "d_table", d_table, d_table.extents());
+  KEEL_CALL_ISA(ctx.isa(), embedding_backward(tokens.data(), count, dy.data(), d, d_table.data(), ctx.threads()));
+}
+
+}  // namespace keel

@@ -1,0 +1,17 @@
+#include "keel/kernels/grad_norm/grad_norm.h"
+
+#include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/shape_check.h"
+#include "keel/kernels/grad_norm/grad_norm_cpu.h"
+
+namespace keel {
+
+void grad_norm(Context& ctx, View<const float, 1> g, View<StepScalars, 1> scalars, View<double, 1> partial) {
+  const int64_t size = g.extent(0);
+  check_shape("grad_norm", "g", g, {size});
+  check_shape("grad_norm", "scalars", scalars, {1});
+  check_shape("grad_norm", "partial", partial, {chunk_count(size, kGradNormChunk)});
+  KEEL_CALL_ISA(ctx.isa(), grad_norm(g.data(), size, *scalars.data(), partial.data(), ctx.threads()));
+}
+
+}  // namespace keel

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "keel/kernels/common/isa.h"
+#include "keel/kernels/grad_norm/grad_norm.h"
+
+namespace keel {
+
+KEEL_DECLARE_ISA(void grad_norm(const float* g, int64_t size, StepScalars& scalars, double* partial, int threads))
+
+}  // namespace keel

@@ -1,0 +1,68 @@
+#include "keel/kernels/rms_norm/rms_norm_cpu.h"
+
+#include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/parallel.h"
+#include "keel/kernels/common/row_norm.h"
+
+namespace keel::KEEL_ISA {
+namespace {
+
+float norm_row(const float* x, const float* w, float eps, int64_t d, float* y) {
+  const float sum_squares = sum_columns(d, [&](auto at, Vec& s) {
+    const Vec v = at.load(x);
+    s += v * v;
+  });
+  const float s = inverse_rms(sum_squares, d, eps);
+  for_columns(d, [&](auto at) { at.store(y, at.load(x) * s * at.load(w)); });
+  return s;
+}
+
+template <bool kAccumulate>
+void backward_row(const float* dy, const float* x, const float* w, float s, int64_t d, float* dx, float* dw) {
+  const float sum_wdyx = sum_columns(d, [&](auto at, Vec& sums) { sums += at.load(w) * at.load(dy) * at.load(x); });
+  const float mean = s * sum_wdyx / static_cast<float>(d);  // of p xh
+  for_columns(d, [&](auto at) {
+    const Vec g = at.load(dy), xh = s * at.load(x);
+    const Vec gradient = s * (at.load(w) * g - xh * mean);
+    at.store(dw, at.load(dw) + g * xh);
+    at.store(dx, kAccumulate ? at.load(dx) + gradient : gradient);
+  });
+}
+
+}  // namespace
+
+void rms_norm(View<const float, 2> x, const float* w, float eps, View<float, 2> y, float* s, int threads) {
+  const int64_t rows = x.extent(0), d = x.extent(1), x_stride = x.stride(0), y_stride = y.stride(0);
+  const float* x_data = x.data();
+  float* y_data = y.data();
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows * d >= kParallelElements)
+  for (int64_t r = 0; r < rows; ++r) s[r] = norm_row(x_data + r * x_stride, w, eps, d, y_data + r * y_stride);
+}
+
+void rms_norm_backward(View<const float, 2> dy, View<const float, 2> x, const float* w, const float* s,
+                       View<float, 2> dx, bool accumulate_dx, float* dw, View<float, 2> partial, int threads) {
+  const int64_t rows = x.extent(0), d = x.extent(1), chunks = partial.extent(0);
+  const float *dy_data = dy.data(), *x_data = x.data();
+  float *dx_data = dx.data(), *partial_data = partial.data();
+  const int64_t dy_stride = dy.stride(0), x_stride = x.stride(0), dx_stride = dx.stride(0);
+  const int64_t partial_stride = partial.stride(0);
+  const auto row = accumulate_dx ? backward_row<true> : backward_row<false>;
+#pragma omp parallel num_threads(threads) if (rows * d >= kParallelElements)
+  {
+#pragma omp for schedule(static)
+    for (int64_t k = 0; k < chunks; ++k) {
+      float* sums = partial_data + k * partial_stride;
+      for_columns(d, [&](auto at) { at.store(sums, Vec{}); });
+      const int64_t end = (k + 1) * kReductionRows < rows ? (k + 1) * kReductionRows : rows;
+      for (int64_t r = k * kReductionRows; r < end; ++r) {
+        row(dy_data + r * dy_stride, x_data + r * x_stride, w, s[r], d, dx_data + r * dx_stride, sums);
+      }
+    }
+#pragma omp for schedule(static)
+    for (int64_t c = 0; c < d; c += kPartialBlock) {
+      add_partial_sums(partial_data, chunks, partial_stride, c, c + kPartialBlock < d ? c + kPartialBlock : d, dw);
+    }
+  }
+}
+
+}  // namespace keel::KEEL_ISA

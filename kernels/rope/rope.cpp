@@ -1,0 +1,26 @@
+#include "keel/kernels/rope/rope.h"
+
+#include "keel/base/error.h"
+#include "keel/kernels/common/shape_check.h"
+#include "keel/kernels/rope/rope_cpu.h"
+
+namespace keel {
+
+void rope_table(Context& ctx, double theta, View<float, 2> cos, View<float, 2> sin) {
+  check_shape("rope_table", "cos", cos, cos.extents());
+  check_shape("rope_table", "sin", sin, cos.extents());
+  KEEL_CALL_ISA(ctx.isa(), rope_table(theta, cos, sin, ctx.threads()));
+}
+
+void rope(Context& ctx, View<const int32_t, 1> positions, View<const float, 2> cos, View<const float, 2> sin,
+          View<float, 3> x, RopeDirection direction) {
+  const int64_t head_dim = x.extent(2);
+  if (head_dim % 2 != 0) throw Error(ErrorKind::shape, "head_dim " + std::to_string(head_dim) + " is odd", "rope");
+  check_shape("rope", "x", x, x.extents());
+  check_shape("rope", "positions", positions, {x.extent(0)});
+  check_shape("rope", "cos", cos, {cos.extent(0), head_dim / 2});
+  check_shape("rope", "sin", sin, cos.extents());
+  KEEL_CALL_ISA(ctx.isa(), rope(positions.data(), cos, sin, x, direction, ctx.threads()));
+}
+
+}  // namespace keel

@@ -1,0 +1,66 @@
+#include "keel/kernels/seam/seam.h"
+
+#include "keel/base/error.h"
+#include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/shape_check.h"
+#include "keel/kernels/seam/seam_cpu.h"
+
+namespace keel {
+
+void seam_forward(Context& ctx, const SeamForward& seam) {
+  constexpr const char* kName = "seam_forward";
+  const int64_t rows = seam.x.extent(0), d = seam.x.extent(1);
+  check_shape(kName, "x", seam.x, {rows, d});
+  check_shape(kName, "F", seam.F, {rows, d});
+  check_shape(kName, "a", seam.a, {1});
+  check_shape(kName, "b", seam.b, {1});
+  check_shape(kName, "y", seam.y, {rows, d});
+  if (seam.outer_gain) {
+    check_shape(kName, "outer_gain", seam.outer_gain, {d});
+    check_shape(kName, "outer_r", seam.outer_r, {rows});
+  }
+  if (seam.inner_gain) {
+    check_shape(kName, "inner_gain", seam.inner_gain, {d});
+    check_shape(kName, "inner_r", seam.inner_r, {rows});
+    check_shape(kName, "u", seam.u, {rows, d});
+  }
+  KEEL_CALL_ISA(ctx.isa(), seam_forward(seam, ctx.threads()));
+}
+
+void seam_backward(Context& ctx, const SeamBackward& given) {
+  constexpr const char* kName = "seam_backward";
+  SeamBackward seam = given;
+  const int64_t rows = seam.dx.extent(0), d = seam.dx.extent(1);
+  check_shape(kName, "dx", seam.dx, {rows, d});
+  check_shape(kName, "dF", seam.dF, {rows, d});
+  check_shape(kName, "a", seam.a, {1});
+  check_shape(kName, "b", seam.b, {1});
+  check_shape(kName, "partial", seam.partial, {chunk_count(rows), 2 * d + 2});
+  if (seam.Ds) check_shape(kName, "Ds", seam.Ds, {rows, d});
+  if (seam.Du) check_shape(kName, "Du", seam.Du, {rows, d});
+  if (seam.d_a) check_shape(kName, "d_a", seam.d_a, {1});
+  if (seam.d_b) check_shape(kName, "d_b", seam.d_b, {1});
+  if (seam.outer_gain) {
+    check_shape(kName, "outer_gain", seam.outer_gain, {d});
+    check_shape(kName, "outer_r", seam.outer_r, {rows});
+    check_shape(kName, "d_outer_gain", seam.d_outer_gain, {d});
+  }
+  if (seam.inner_gain) {
+    check_shape(kName, "inner_gain", seam.inner_gain, {d});
+    check_shape(kName, "inner_r", seam.inner_r, {rows});
+    check_shape(kName, "d_inner_gain", seam.d_inner_gain, {d});
+  }
+  if (seam.outer_gain || seam.d_a || seam.d_b) {
+    check_shape(kName, "x", seam.x, {rows, d});
+    check_shape(kName, "F", seam.F, {rows, d});
+  } else if (seam.inner_gain) {
+    check_shape(kName, "y", seam.y, {rows, d});
+  }
+  if (rows * d == 0) return;
+  if (!seam.Ds && !seam.Du) throw Error(ErrorKind::shape, "Ds and Du are both missing", kName);
+  // Without a gradient of its output an inner norm passes nothing on.
+  if (!seam.Du) seam.inner_gain = {};
+  KEEL_CALL_ISA(ctx.isa(), seam_backward(seam, ctx.threads()));
+}
+
+}  // namespace keel

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "keel/kernels/common/isa.h"
+#include "keel/kernels/seam/seam.h"
+
+namespace keel {
+
+KEEL_DECLARE_ISA(void seam_forward(const SeamForward& seam, int threads))
+/// At least one of Ds and Du is there; Du is there if inner_gain is.
+KEEL_DECLARE_ISA(void seam_backward(const SeamBackward& seam, int threads))
+
+}  // namespace keel

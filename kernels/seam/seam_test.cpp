@@ -1,0 +1,477 @@
+#include "keel/kernels/seam/seam.h"
+
+#include <functional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "keel/base/error.h"
+#include "keel/kernels/common/chunks.h"
+#include "keel/kernels/seam/seam_ref.h"
+#include "support/complex_step.h"
+#include "support/contexts.h"
+#include "support/guarded_matrix.h"
+#include "support/magnitude.h"
+
+namespace keel {
+namespace {
+
+using testing::for_each_context;
+using testing::Guarded;
+using testing::GuardedMatrix;
+using testing::kUnitFp32;
+using testing::Magnitude;
+using testing::Random;
+using testing::widen;
+
+struct Form {
+  bool outer, inner;
+};
+constexpr Form kForms[] = {{true, true}, {true, false}, {false, true}, {false, false}};
+
+struct Case {
+  int64_t rows, d;
+  double a, b;
+  int64_t pad = 0, misalign = 0;
+  double mean = 0, eps = 1e-5;
+};
+const Case kCases[] = {{1, 1, 1, 1},
+                       {3, 4, 2, 0.5, 1, 1},
+                       {2, 15, 1, 1},
+                       {5, 16, 8, 1, 3},
+                       {4, 17, -1, 2, 0, 1},
+                       {63, 8, 128, 1},
+                       {64, 65, 128, 1, 2, 3},
+                       {65, 64, 1024, 1},
+                       {130, 257, 64, 1, 5, 7},
+                       {3, 200, 1, 1, 0, 0, 1000},
+                       {2, 8192, 512, 1, 0, 0, 3},
+                       {6, 33, 3, 1, 0, 0, 0, 0.5}};
+
+std::string name_of(const Case& c, const Form& form) {
+  return std::to_string(c.rows) + " x " + std::to_string(c.d) + ", a " + std::to_string(c.a) +
+         (form.outer ? ", outer" : "") + (form.inner ? ", inner" : "");
+}
+
+struct Problem {
+  Problem(const Case& c, const Form& form_) : rows(c.rows), d(c.d), form(form_), eps(static_cast<float>(c.eps)) {
+    Random random(static_cast<uint64_t>(104729 * c.rows + c.d));
+    x = random.normals(rows * d, c.mean);
+    F = random.normals(rows * d, 0, 0.5);
+    if (rows > 1) {  // a row of zeros
+      std::fill_n(x.begin() + d, d, 0.0F);
+      std::fill_n(F.begin() + d, d, 0.0F);
+    }
+    a = {static_cast<float>(c.a)};
+    b = {static_cast<float>(c.b)};
+    if (form.outer) outer_gain = random.normals(d, 1, 0.3);
+    if (form.inner) inner_gain = random.normals(d, 1, 0.3);
+    Ds = random.normals(rows * d);
+    Du = random.normals(rows * d);
+  }
+  template <class S>
+  reference::Seam<S> as() const {
+    return {rows, d, widen<S>(x), widen<S>(F), S(a[0]), S(b[0]), widen<S>(outer_gain), widen<S>(inner_gain), eps, eps};
+  }
+  int64_t rows, d;
+  Form form;
+  float eps;
+  std::vector<float> x, F, a, b, outer_gain, inner_gain, Ds, Du;
+};
+
+View<float, 1> flat(std::vector<float>& v) {
+  return {v.empty() ? nullptr : v.data(), {static_cast<int64_t>(v.size())}};
+}
+
+// ---- reference
+
+TEST(SeamReference, BackwardIsTheComplexStepOfForward) {
+  const Case c{3, 5, 1.7, -0.6, 0, 0, 0.2, 0.3};
+  for (const Form& form : kForms) {
+    SCOPED_TRACE(name_of(c, form));
+    const Problem p(c, form);
+    const auto seam = p.as<double>();
+    const auto forward = reference::seam_forward(seam);
+    const auto Ds = widen<double>(p.Ds), Du = widen<double>(p.Du);
+    const auto backward = reference::seam_backward(seam, forward.outer_r, forward.inner_r, Ds, Du);
+
+    using Complex = std::complex<double>;
+    auto at = p.as<Complex>();
+    const auto loss = [&] {
+      const auto out = reference::seam_forward(at);
+      Complex sum = 0;
+      for (size_t i = 0; i < Ds.size(); ++i) sum += Ds[i] * out.y[i] + Du[i] * (form.inner ? out.u[i] : out.y[i]);
+      return sum;
+    };
+    const auto gradient = [&](std::vector<Complex>& field, const std::vector<double>& value) {
+      const std::vector<Complex> saved = field;
+      auto g = testing::complex_step_gradient(value, [&](const std::vector<Complex>& v) {
+        field = v;
+        return loss();
+      });
+      field = saved;
+      return g;
+    };
+    testing::expect_same_gradient(backward.dx, gradient(at.x, seam.x), "dx");
+    testing::expect_same_gradient(backward.dF, gradient(at.F, seam.F), "dF");
+    if (form.outer)
+      testing::expect_same_gradient(backward.d_outer_gain, gradient(at.outer_gain, seam.outer_gain), "d_outer_gain");
+    if (form.inner)
+      testing::expect_same_gradient(backward.d_inner_gain, gradient(at.inner_gain, seam.inner_gain), "d_inner_gain");
+    testing::expect_same_gradient({backward.d_a},
+                                  testing::complex_step_gradient({seam.a},
+                                                                 [&](const auto& v) {
+                                                                   at.a = v[0];
+                                                                   return loss();
+                                                                 }),
+                                  "d_a");
+    at.a = seam.a;
+    testing::expect_same_gradient({backward.d_b},
+                                  testing::complex_step_gradient({seam.b},
+                                                                 [&](const auto& v) {
+                                                                   at.b = v[0];
+                                                                   return loss();
+                                                                 }),
+                                  "d_b");
+  }
+}
+
+TEST(SeamReference, WithoutEpsTheGradientIsOrthogonalToTheSum) {
+  const Problem p({4, 32, 16, 1, 0, 0, 0, 0}, {true, true});
+  auto seam = p.as<double>();
+  for (int64_t c = 0; c < p.d; ++c) seam.x[p.d + c] = 1 + 0.1 * static_cast<double>(c);  // no row of zeros here
+  const auto out = reference::seam_forward(seam);
+  const auto gradients =
+      reference::seam_backward(seam, out.outer_r, out.inner_r, widen<double>(p.Ds), widen<double>(p.Du));
+  for (int64_t r = 0; r < p.rows; ++r) {
+    double dot = 0, dz2 = 0, z2 = 0;
+    for (int64_t i = r * p.d; i < (r + 1) * p.d; ++i) {
+      dot += gradients.dx[i] * out.z[i];
+      dz2 += gradients.dx[i] * gradients.dx[i];
+      z2 += out.z[i] * out.z[i];
+    }
+    EXPECT_LT(std::abs(dot), 1e-14 * std::sqrt(dz2 * z2));
+  }
+}
+
+// ---- forward
+
+struct Outputs {
+  std::vector<float> y, u, outer_r, inner_r;
+  bool operator==(const Outputs&) const = default;
+};
+
+enum class InPlace { none, y_is_x, y_is_F, u_is_F };
+
+Outputs run_forward(Context& ctx, const Case& c, Problem p, InPlace in_place) {
+  GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), F(c.rows, c.d, p.F, c.pad + 2, c.misalign);
+  GuardedMatrix y_memory(c.rows, c.d, c.pad, c.misalign), u_memory(c.rows, c.d, c.pad, c.misalign + 1);
+  GuardedMatrix& y = in_place == InPlace::y_is_x ? x : in_place == InPlace::y_is_F ? F : y_memory;
+  GuardedMatrix& u = in_place == InPlace::u_is_F ? F : u_memory;
+  Guarded<float> outer_r(c.rows, 1), inner_r(c.rows);
+  SeamForward seam{.x = x.view(), .F = F.view(), .a = flat(p.a), .b = flat(p.b)};
+  seam.outer_gain = flat(p.outer_gain);
+  seam.inner_gain = flat(p.inner_gain);
+  seam.outer_eps = seam.inner_eps = p.eps;
+  seam.y = y.view();
+  if (p.form.outer) seam.outer_r = {outer_r.get(), {c.rows}};
+  if (p.form.inner) {
+    seam.inner_r = {inner_r.get(), {c.rows}};
+    seam.u = u.view();
+  }
+  seam_forward(ctx, seam);
+  EXPECT_TRUE(y.intact() && u.intact() && outer_r.intact() && inner_r.intact());
+  Outputs out{.y = y.values(), .u = {}, .outer_r = {}, .inner_r = {}};
+  if (p.form.outer) out.outer_r = outer_r.values();
+  if (p.form.inner) {
+    out.u = u.values();
+    out.inner_r = inner_r.values();
+  }
+  return out;
+}
+
+struct ForwardTolerance {
+  std::vector<double> y, u;              ///< absolute, per element
+  std::vector<double> outer_r, inner_r;  ///< relative, per row
+};
+
+/// First-order rounding of z carried through both norms, row by row. `u` is the unit roundoff.
+ForwardTolerance forward_tolerance(const Problem& p, const reference::SeamOutputs<double>& exact) {
+  constexpr double u = kUnitFp32, kFactor = 4;
+  const double root_d = std::sqrt(static_cast<double>(p.d));
+  ForwardTolerance t;
+  const auto sum_error = [&](const std::vector<double>& v, const std::vector<double>& error, int64_t r) {
+    double squares = 0, moved = 0;
+    for (int64_t i = r * p.d; i < (r + 1) * p.d; ++i) {
+      squares += v[i] * v[i];
+      moved += std::abs(v[i]) * error[i];
+    }
+    return (squares == 0 ? 0 : moved / squares) + (root_d / 2 + 3) * u;  // of the inverse root, relative
+  };
+  std::vector<double> z_error;
+  for (int64_t i = 0; i < p.rows * p.d; ++i) {
+    z_error.push_back(
+        2 * u * (std::abs(static_cast<double>(p.a[0]) * p.x[i]) + std::abs(static_cast<double>(p.b[0]) * p.F[i])));
+  }
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const double outer = sum_error(exact.z, z_error, r);
+    std::vector<double> y_error(p.rows * p.d);
+    for (int64_t i = r * p.d; i < (r + 1) * p.d; ++i) {
+      y_error[i] = p.form.outer ? std::abs(exact.outer_r[r] * p.outer_gain[i % p.d]) * z_error[i] +
+                                      std::abs(exact.y[i]) * (outer + 2 * u)
+                                : z_error[i];
+      t.y.push_back(kFactor * y_error[i]);
+    }
+    t.outer_r.push_back(kFactor * outer);
+    if (!p.form.inner) continue;
+    const double inner = sum_error(exact.y, y_error, r);
+    t.inner_r.push_back(kFactor * inner);
+    for (int64_t i = r * p.d; i < (r + 1) * p.d; ++i) {
+      t.u.push_back(kFactor * (std::abs(exact.inner_r[r] * p.inner_gain[i % p.d]) * y_error[i] +
+                               std::abs(exact.u[i]) * (inner + 2 * u)));
+    }
+  }
+  return t;
+}
+
+void check_forward(const Case& c, const Form& form) {
+  const Problem p(c, form);
+  const auto exact = reference::seam_forward(p.as<double>());
+  const ForwardTolerance tolerance = forward_tolerance(p, exact);
+  for_each_context([&](Context& ctx) {
+    const Outputs out = run_forward(ctx, c, p, InPlace::none);
+    testing::expect_close(
+        out.y, exact.y, [&](int64_t i) { return tolerance.y[i]; }, "y");
+    testing::expect_close(
+        out.u, exact.u, [&](int64_t i) { return tolerance.u[i]; }, "u");
+    testing::expect_close(
+        out.outer_r, exact.outer_r, [&](int64_t r) { return tolerance.outer_r[r] * exact.outer_r[r]; }, "outer_r");
+    testing::expect_close(
+        out.inner_r, exact.inner_r, [&](int64_t r) { return tolerance.inner_r[r] * exact.inner_r[r]; }, "inner_r");
+    EXPECT_EQ(run_forward(ctx, c, p, InPlace::y_is_x), out) << "y is x";
+    EXPECT_EQ(run_forward(ctx, c, p, InPlace::y_is_F), out) << "y is F";
+    if (form.inner) {
+      EXPECT_EQ(run_forward(ctx, c, p, InPlace::u_is_F), out) << "u is F";
+    }
+    Context one(1, ctx.isa());
+    EXPECT_EQ(run_forward(one, c, p, InPlace::none), out) << "one thread";
+  });
+}
+
+TEST(Seam, ForwardAgreesWithTheReference) {
+  for (const Case& c : kCases) {
+    for (const Form& form : kForms) {
+      SCOPED_TRACE(name_of(c, form));
+      check_forward(c, form);
+    }
+  }
+}
+
+// ---- backward
+
+/// What a caller passes beside the form.
+struct Wanted {
+  bool Ds = true, Du = true, scales = false;
+  bool dx_is_Ds = false, dF_is_Du = false, dF_is_F = false;
+};
+
+struct Gradients {
+  std::vector<float> dx, dF, d_outer_gain, d_inner_gain, d_a, d_b;
+  bool operator==(const Gradients&) const = default;
+};
+
+constexpr float kStart = 0.25F;  // what the accumulated gradients hold before
+
+Gradients run_backward(Context& ctx, const Case& c, Problem p, std::vector<float> outer_r, std::vector<float> inner_r,
+                       std::vector<float> y_values, const Wanted& wanted) {
+  GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), F(c.rows, c.d, p.F, c.pad, c.misalign);
+  GuardedMatrix y(c.rows, c.d, y_values, c.pad + 1, c.misalign);
+  GuardedMatrix Ds(c.rows, c.d, p.Ds, c.pad, c.misalign), Du(c.rows, c.d, p.Du, c.pad + 2, c.misalign);
+  GuardedMatrix dx_memory(c.rows, c.d, c.pad, c.misalign), dF_memory(c.rows, c.d, c.pad, c.misalign);
+  GuardedMatrix partial(chunk_count(c.rows), 2 * c.d + 2, 0, c.misalign);
+  GuardedMatrix& dx = wanted.dx_is_Ds ? Ds : dx_memory;
+  GuardedMatrix& dF = wanted.dF_is_Du ? Du : wanted.dF_is_F ? F : dF_memory;
+  Gradients result;
+  result.d_outer_gain.assign(p.form.outer ? c.d : 0, kStart);
+  result.d_inner_gain.assign(p.form.inner ? c.d : 0, kStart);
+  result.d_a.assign(wanted.scales ? 1 : 0, kStart);
+  result.d_b.assign(wanted.scales ? 1 : 0, kStart);
+
+  SeamBackward seam{.a = flat(p.a), .b = flat(p.b), .outer_gain = flat(p.outer_gain), .inner_gain = flat(p.inner_gain)};
+  if (p.form.outer || wanted.scales) {
+    seam.x = x.view();
+    seam.F = F.view();
+  }
+  if (p.form.inner && !p.form.outer) seam.y = y.view();
+  seam.outer_eps = seam.inner_eps = p.eps;
+  if (p.form.outer) seam.outer_r = flat(outer_r);
+  if (p.form.inner) seam.inner_r = flat(inner_r);
+  if (wanted.Ds) seam.Ds = Ds.view();
+  if (wanted.Du) seam.Du = Du.view();
+  seam.dx = dx.view();
+  seam.dF = dF.view();
+  seam.d_outer_gain = flat(result.d_outer_gain);
+  seam.d_inner_gain = flat(result.d_inner_gain);
+  seam.d_a = flat(result.d_a);
+  seam.d_b = flat(result.d_b);
+  seam.partial = partial.view();
+  seam_backward(ctx, seam);
+  EXPECT_TRUE(dx.intact() && dF.intact() && partial.intact());
+  result.dx = dx.values();
+  result.dF = dF.values();
+  return result;
+}
+
+std::vector<float> narrow(const std::vector<double>& v) {
+  return {v.begin(), v.end()};
+}
+
+struct BackwardCheck {
+  BackwardCheck(const Case& c_, const Form& form, const Wanted& wanted_) : c(c_), p(c_, form), wanted(wanted_) {
+    const auto forward = reference::seam_forward(p.as<double>());
+    outer_r = narrow(forward.outer_r);
+    inner_r = narrow(forward.inner_r);
+    y = narrow(forward.y);
+    if (!wanted.Ds) std::fill(p.Ds.begin(), p.Ds.end(), 0.0F);
+    if (!wanted.Du) std::fill(p.Du.begin(), p.Du.end(), 0.0F);
+    exact = reference::seam_backward(p.as<double>(), widen<double>(outer_r), widen<double>(inner_r),
+                                     widen<double>(p.Ds), widen<double>(p.Du));
+    terms = reference::seam_backward(p.as<Magnitude>(), widen<Magnitude>(outer_r), widen<Magnitude>(inner_r),
+                                     widen<Magnitude>(p.Ds), widen<Magnitude>(p.Du));
+  }
+
+  Gradients run(Context& ctx, const Wanted& with) const { return run_backward(ctx, c, p, outer_r, inner_r, y, with); }
+
+  void expect_right(const Gradients& g) const {
+    const double root_d = std::sqrt(static_cast<double>(c.d)), root_rows = std::sqrt(static_cast<double>(c.rows));
+    // Longest way from the operands to dx: z, y, p, two products and a sum over d, twice, and the last factors.
+    const double one = 4 * (16 + 2 * root_d) * kUnitFp32, summed = one + 4 * root_rows * kUnitFp32;
+    const auto tolerance = [](const std::vector<Magnitude>& m, double factor) {
+      return [&m, factor](int64_t i) { return factor * m[i].value(); };
+    };
+    testing::expect_close(g.dx, exact.dx, tolerance(terms.dx, one), "dx");
+    testing::expect_close(g.dF, exact.dF, tolerance(terms.dF, one), "dF");
+    expect_accumulated(g.d_outer_gain, exact.d_outer_gain, terms.d_outer_gain, summed, "d_outer_gain");
+    expect_accumulated(g.d_inner_gain, exact.d_inner_gain, terms.d_inner_gain, summed, "d_inner_gain");
+    if (!wanted.scales) return;
+    expect_accumulated(g.d_a, {exact.d_a}, {terms.d_a}, summed + 4 * root_d * kUnitFp32, "d_a");
+    expect_accumulated(g.d_b, {exact.d_b}, {terms.d_b}, summed + 4 * root_d * kUnitFp32, "d_b");
+  }
+
+  static void expect_accumulated(const std::vector<float>& actual, std::vector<double> expected,
+                                 const std::vector<Magnitude>& terms, double factor, const std::string& what) {
+    for (double& e : expected) e += kStart;
+    testing::expect_close(
+        actual, expected, [&](int64_t i) { return factor * (kStart + terms[i].value()); }, what);
+  }
+
+  Case c;
+  Problem p;
+  Wanted wanted;
+  std::vector<float> outer_r, inner_r, y;
+  reference::SeamGradients<double> exact;
+  reference::SeamGradients<Magnitude> terms;
+};
+
+void check_backward(const Case& c, const Form& form, const Wanted& wanted) {
+  const BackwardCheck check(c, form, wanted);
+  for_each_context([&](Context& ctx) {
+    const Gradients g = check.run(ctx, wanted);
+    check.expect_right(g);
+    Wanted in_place = wanted;
+    in_place.dx_is_Ds = wanted.Ds;
+    in_place.dF_is_Du = wanted.Du;
+    EXPECT_EQ(check.run(ctx, in_place), g) << "dx is Ds, dF is Du";
+    in_place.dF_is_Du = false;
+    in_place.dF_is_F = true;
+    EXPECT_EQ(check.run(ctx, in_place), g) << "dF is F";
+    Context one(1, ctx.isa());
+    EXPECT_EQ(check.run(one, wanted), g) << "one thread";
+  });
+}
+
+TEST(Seam, BackwardAgreesWithTheReference) {
+  for (const Case& c : kCases) {
+    for (const Form& form : kForms) {
+      SCOPED_TRACE(name_of(c, form));
+      check_backward(c, form, {});
+    }
+  }
+}
+
+TEST(Seam, BackwardWithGradientsOfTheScales) {
+  for (const Case& c : kCases) {
+    for (const Form& form : kForms) {
+      SCOPED_TRACE(name_of(c, form));
+      check_backward(c, form, {.scales = true});
+    }
+  }
+}
+
+TEST(Seam, BackwardWithOneGradientOnly) {
+  const Case c{67, 24, 8, 0.5, 1, 3};
+  for (const Form& form : kForms) {
+    for (bool scales : {false, true}) {
+      SCOPED_TRACE(name_of(c, form) + (scales ? ", scales" : ""));
+      check_backward(c, form, {.Ds = false, .scales = scales});
+      check_backward(c, form, {.Du = false, .scales = scales});
+    }
+  }
+}
+
+TEST(Seam, NothingToDo) {
+  Context ctx(2);
+  std::vector<float> gain(8, 1.0F), d_gain(8, 3.0F), scale(1, 1.0F);
+  const View<float, 2> none(nullptr, {0, 8});
+  SeamForward forward{.x = none, .F = none, .a = flat(scale), .b = flat(scale), .outer_gain = flat(gain)};
+  forward.y = none;
+  forward.outer_r = {nullptr, {0}};
+  seam_forward(ctx, forward);
+  SeamBackward backward{.a = flat(scale), .b = flat(scale), .outer_gain = flat(gain)};
+  backward.x = backward.F = backward.dx = backward.dF = none;
+  backward.outer_r = {nullptr, {0}};
+  backward.d_outer_gain = flat(d_gain);
+  backward.partial = {nullptr, {0, 18}};
+  seam_backward(ctx, backward);
+  EXPECT_EQ(d_gain, std::vector<float>(8, 3.0F));
+}
+
+void expect_shape_error(const std::string& what, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << "no error: " << what;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::shape);
+    EXPECT_EQ(e.what(), what);
+  }
+}
+
+TEST(Seam, ShapesThatDisagree) {
+  Context ctx(1);
+  std::vector<float> memory(64);
+  const View<float, 2> x(memory.data(), {2, 8});
+  const View<float, 1> gain(memory.data(), {8}), r(memory.data(), {2}), scale(memory.data(), {1});
+  SeamForward forward{.x = x, .F = x, .a = scale, .b = scale, .outer_gain = gain};
+  forward.y = x;
+  expect_shape_error("outer_r is [0], not [2] (seam_forward)", [&] { seam_forward(ctx, forward); });
+  forward.outer_r = r;
+  forward.inner_gain = gain;
+  forward.inner_r = r;
+  expect_shape_error("u is [0, 0], not [2, 8] (seam_forward)", [&] { seam_forward(ctx, forward); });
+
+  SeamBackward backward{.a = scale, .b = scale};
+  backward.dx = backward.dF = x;
+  backward.partial = {memory.data(), {1, 18}};
+  expect_shape_error("Ds and Du are both missing (seam_backward)", [&] { seam_backward(ctx, backward); });
+  backward.Ds = x;
+  backward.outer_gain = gain;
+  backward.outer_r = r;
+  backward.d_outer_gain = gain;
+  expect_shape_error("x is [0, 0], not [2, 8] (seam_backward)", [&] { seam_backward(ctx, backward); });
+  backward.x = backward.F = x;
+  backward.partial = {memory.data(), {1, 16}};
+  expect_shape_error("partial is [1, 16], not [1, 18] (seam_backward)", [&] { seam_backward(ctx, backward); });
+}
+
+}  // namespace
+}  // namespace keel

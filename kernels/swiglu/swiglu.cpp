@@ -1,0 +1,25 @@
+#include "keel/kernels/swiglu/swiglu.h"
+
+#include "keel/kernels/common/shape_check.h"
+#include "keel/kernels/swiglu/swiglu_cpu.h"
+
+namespace keel {
+
+void swiglu(Context& ctx, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h) {
+  check_shape("swiglu", "gate", gate, gate.extents());
+  check_shape("swiglu", "up", up, gate.extents());
+  check_shape("swiglu", "h", h, gate.extents());
+  KEEL_CALL_ISA(ctx.isa(), swiglu(gate, up, h, ctx.threads()));
+}
+
+void swiglu_backward(Context& ctx, View<const float, 2> dh, View<const float, 2> gate, View<const float, 2> up,
+                     View<float, 2> d_gate, View<float, 2> d_up) {
+  check_shape("swiglu_backward", "gate", gate, gate.extents());
+  check_shape("swiglu_backward", "dh", dh, gate.extents());
+  check_shape("swiglu_backward", "up", up, gate.extents());
+  check_shape("swiglu_backward", "d_gate", d_gate, gate.extents());
+  check_shape("swiglu_backward", "d_up", d_up, gate.extents());
+  KEEL_CALL_ISA(ctx.isa(), swiglu_backward(dh, gate, up, d_gate, d_up, ctx.threads()));
+}
+
+}  // namespace keel

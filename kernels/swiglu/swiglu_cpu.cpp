@@ -1,0 +1,54 @@
+#include "keel/kernels/swiglu/swiglu_cpu.h"
+
+#include "keel/kernels/common/parallel.h"
+#include "keel/kernels/common/vector_math.h"
+
+namespace keel::KEEL_ISA {
+namespace {
+
+void forward_row(const float* gate, const float* up, int64_t columns, float* h) {
+#pragma omp simd
+  for (int64_t i = 0; i < columns; ++i) h[i] = gate[i] * vector_sigmoid(gate[i]) * up[i];
+}
+
+void backward_row(const float* dh, const float* gate, const float* up, int64_t columns, float* d_gate, float* d_up) {
+#pragma omp simd
+  for (int64_t i = 0; i < columns; ++i) {
+    const float x = gate[i], d = dh[i], u = up[i];
+    // sigma and 1 - sigma from one exp of a number below zero: neither overflows or cancels.
+    const float e = vector_exp(x < 0.0F ? x : -x);
+    const float larger = 1.0F / (1.0F + e), smaller = e * larger;
+    const float sigma = x < 0.0F ? smaller : larger, complement = x < 0.0F ? larger : smaller;
+    d_gate[i] = d * u * (sigma * (1.0F + x * complement));
+    d_up[i] = d * (x * sigma);
+  }
+}
+
+}  // namespace
+
+void swiglu(View<const float, 2> gate, View<const float, 2> up, View<float, 2> h, int threads) {
+  const int64_t rows = gate.extent(0), columns = gate.extent(1);
+  const float *gate_data = gate.data(), *up_data = up.data();
+  float* h_data = h.data();
+  const int64_t gate_stride = gate.stride(0), up_stride = up.stride(0), h_stride = h.stride(0);
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows * columns >= kParallelElements)
+  for (int64_t r = 0; r < rows; ++r) {
+    forward_row(gate_data + r * gate_stride, up_data + r * up_stride, columns, h_data + r * h_stride);
+  }
+}
+
+void swiglu_backward(View<const float, 2> dh, View<const float, 2> gate, View<const float, 2> up, View<float, 2> d_gate,
+                     View<float, 2> d_up, int threads) {
+  const int64_t rows = gate.extent(0), columns = gate.extent(1);
+  const float *dh_data = dh.data(), *gate_data = gate.data(), *up_data = up.data();
+  float *d_gate_data = d_gate.data(), *d_up_data = d_up.data();
+  const int64_t dh_stride = dh.stride(0), gate_stride = gate.stride(0), up_stride = up.stride(0);
+  const int64_t d_gate_stride = d_gate.stride(0), d_up_stride = d_up.stride(0);
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows * columns >= kParallelElements)
+  for (int64_t r = 0; r < rows; ++r) {
+    backward_row(dh_data + r * dh_stride, gate_data + r * gate_stride, up_data + r * up_stride, columns,
+                 d_gate_data + r * d_gate_stride, d_up_data + r * d_up_stride);
+  }
+}
+
+}  // namespace keel::KEEL_ISA

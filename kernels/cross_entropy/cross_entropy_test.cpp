@@ -105,7 +105,8 @@ Outputs run(const Inputs& in, const Run& r) {
 
 /// What fp32 may do to each result, from the formulas of the header with u = 2^-24:
 ///   logit l = x.W is off by e = 4 u (|l| + sqrt(d) sum |x W|), or not at all if `exact_logits`;
-///   exp(l - max) is off by e, by u |l - max| from the subtraction and by 1 ulp; blocks of 512 are summed in fp32.
+///   exp(l - max) is off by e, by u |l - max| from the subtraction, by 1 ulp and by 2^-96; blocks of 512 are summed in
+///   fp32.
 struct Expected {
   Outputs exact;
   std::vector<double> nll, dx, dW;  // tolerances
@@ -147,7 +148,7 @@ Expected expected(const Inputs& in, bool exact_logits) {
     for (int64_t v = 0; v < s.V; ++v) {
       const double p = std::exp(l[v] - lse);
       const double relative = std::expm1(logit_error[v] + kUnitFp32 * (largest - l[v]) + lse_error + 4 * kUnitFp32);
-      d_error[n * s.V + v] = weights[n] * (p * relative + (v == in.targets[n] ? 4 * kUnitFp32 : 0)) + 1e-37;
+      d_error[n * s.V + v] = weights[n] * (p * relative + (v == in.targets[n] ? 4 * kUnitFp32 : 0) + 0x1p-96);
     }
   }
   e.dx.assign(s.N * s.d, 0);
@@ -273,6 +274,19 @@ TEST(CrossEntropy, ExtremeLogits) {
   EXPECT_EQ(e.exact.nll[0], 0);
   EXPECT_EQ(e.exact.nll[2], 10000);
   for (Isa isa : isas()) expect_matches(in, e, {.chunk = 3, .isa = isa});
+}
+
+/// Logits 0, -1 .. -149 of one row with x = 1, so that dW is their gradient: nothing in it may be subnormal, or become
+/// so by a product with a moderate factor.
+TEST(CrossEntropy, GradientsVanishBeforeTheyAreSubnormal) {
+  const int64_t V = 150;
+  Inputs in{{1, 1, V}, {1}, std::vector<float>(V), {1}, std::vector<float>(V, 0), {0}};
+  for (int64_t v = 0; v < V; ++v) in.W[v] = static_cast<float>(-v);
+  for (Isa isa : isas()) {
+    const Outputs out = run(in, {.chunk = 1, .isa = isa});
+    EXPECT_GT(out.dW[66], 0.0F);
+    for (int64_t v = 67; v < V; ++v) EXPECT_EQ(out.dW[v], 0.0F) << v << " " << isa_name(isa);
+  }
 }
 
 TEST(CrossEntropy, AllLogitsEqual) {

@@ -1,1 +1,294 @@
-int main(){return 0;}
+/// keel-tokenize: text files to token shards, and back. Options, calls into the library, exit code.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "keel/base/atomic_file.h"
+#include "keel/base/error.h"
+#include "keel/base/files.h"
+#include "keel/base/log.h"
+#include "keel/base/options.h"
+#include "keel/base/output.h"
+#include "keel/base/quantity.h"
+#include "keel/base/report.h"
+#include "keel/base/tool.h"
+#include "keel/tokenizer/encode_settings.h"
+#include "keel/tokenizer/manifest.h"
+#include "keel/tokenizer/text_commands.h"
+#include "keel/tokenizer/token_dataset.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kToolName = "keel-tokenize";
+constexpr const char* kTokenizerName = "tokenizer.model";
+
+Option tokenizer_option(bool required) {
+  return {.name = "--tokenizer",
+          .type = OptionType::file,
+          .value = "FILE|DIR",
+          .required = required,
+          .help = "Tokenizer: a sentencepiece .model file, or the folder it lies in."};
+}
+
+Option special_option() {
+  Option option = option_of_key(encode_schema(), "special_in_text", "--special-in-text");
+  option.config_key.clear();
+  option.initial = "plain";
+  option.group.clear();
+  return option;
+}
+
+Option json_option(const char* help) {
+  return {.name = "--json", .type = OptionType::flag, .help = help};
+}
+
+Command encode_command() {
+  const ConfigSchema& schema = encode_schema();
+  Command command{.name = "encode", .summary = "Encode text files into token shards."};
+  command.options = {{.name = "INPUT",
+                      .type = OptionType::file,
+                      .required = true,
+                      .repeatable = true,
+                      .help = "Files (plain, .gz, .zst), folders, quoted patterns, or - for jsonl on stdin."},
+                     tokenizer_option(true),
+                     {.name = "--out",
+                      .type = OptionType::directory,
+                      .value = "DIR",
+                      .required = true,
+                      .help = "Folder to write: shards, tokenizer, manifest.json, report.json."}};
+  const auto add = [&](const char* group, std::initializer_list<const char*> keys) {
+    for (const char* key : keys) {
+      std::string name = std::string("--") + key;
+      std::replace(name.begin(), name.end(), '_', '-');
+      Option option = option_of_key(schema, key, name);
+      option.group = group;
+      option.value = std::string(key) == "documents" ? "file|line|MARK"
+                     : std::string(key) == "part"    ? "I/N"
+                                                     : option.value;
+      command.options.push_back(std::move(option));
+    }
+  };
+  add("Documents", {"format", "documents", "text_field", "id_field", "text_is_list"});
+  command.options.push_back({.name = "--where",
+                             .value = "CONDITION",
+                             .repeatable = true,
+                             .group = "Documents",
+                             .help = schema.at("where").help});
+  add("Documents", {"max_document_bytes", "invalid_utf8", "on_error", "max_errors", "keep_empty", "part"});
+  add("Tokens",
+      {"append_eod", "prepend_bos", "special_in_text", "split_long", "dtype", "shard_tokens", "val_fraction"});
+  for (Option& option : config_options(schema)) command.options.push_back(std::move(option));
+  add("Run", {"workers"});
+  for (Option option : {threads_option(), force_option(), report_option(), progress_option()}) {
+    command.options.push_back(std::move(option));
+  }
+  command.examples = {
+      {"keel-tokenize encode c4/*.jsonl.gz --tokenizer llama.model --out data/c4", "jsonl, gzip or zstd, by content"},
+      {"keel-tokenize encode books/ --tokenizer llama.model --out data/books --val-fraction 0.01", "a folder of texts"},
+      {"zcat c4.jsonl.gz | keel-tokenize encode - --tokenizer llama.model --out data/c4 --on-error skip",
+       "from a pipe, counting bad records instead of stopping"}};
+  return command;
+}
+
+Command ids_command() {
+  Command command{.name = "ids", .summary = "Print the ids of a text, or of each line of stdin."};
+  command.options = {
+      {.name = "TEXT", .help = "The text; - or nothing reads stdin."},
+      tokenizer_option(true),
+      {.name = "--add-special", .type = OptionType::flag, .help = "Put the tokenizer's BOS first, if it has one."},
+      {.name = "--whole", .type = OptionType::flag, .help = "Take all of stdin as one text."},
+      {.name = "--pieces", .type = OptionType::flag, .help = "Print pieces instead of ids."},
+      special_option()};
+  command.examples = {{"keel-tokenize ids --tokenizer llama.model 'Hello world'"},
+                      {"keel-tokenize ids --tokenizer llama.model --pieces - < lines.txt"}};
+  return command;
+}
+
+Command decode_command() {
+  Command command{.name = "decode", .summary = "Print the text of documents from their tokens."};
+  command.options = {{.name = "SHARD|DIR",
+                      .type = OptionType::file,
+                      .required = true,
+                      .help = "Data set folder, or a shard's prefix or file."},
+                     {.name = "--doc",
+                      .value = "N[:M]",
+                      .help = "Document N, or N up to but not including M; counted from 0 over all shards."},
+                     tokenizer_option(false),
+                     json_option("One JSON object a document: {\"document\", \"text\"}.")};
+  command.examples = {{"keel-tokenize decode data/c4 --doc 0:3"},
+                      {"keel-tokenize decode data/c4/train-00000 --doc 17 --tokenizer llama.model"}};
+  return command;
+}
+
+Command info_command() {
+  Command command{.name = "info", .summary = "Print what a data set holds."};
+  command.options = {
+      {.name = "SHARD|DIR",
+       .type = OptionType::file,
+       .required = true,
+       .help = "Data set folder, or a shard's prefix or file."},
+      {.name = "--verify", .type = OptionType::flag, .help = "Read everything and check hashes and ids."},
+      {.name = "--out",
+       .type = OptionType::file,
+       .value = "FILE",
+       .initial = "-",
+       .help = "Where the report goes; - is stdout, where a terminal gets a table instead."},
+      json_option("Print the report even on a terminal."),
+      progress_option()};
+  command.examples = {{"keel-tokenize info data/c4"}, {"keel-tokenize info data/c4 --verify"}};
+  return command;
+}
+
+Tool tokenize_tool() {
+  Tool tool{.name = kToolName, .summary = "Turn text files into token shards, and look at them."};
+  tool.commands = {encode_command(), ids_command(), decode_command(), info_command()};
+  tool.examples = {tool.commands[0].examples[0], tool.commands[1].examples[0], tool.commands[3].examples[1]};
+  for (const ConfigKey& key : encode_schema().keys()) tool.config_keys.push_back(key.path);
+  return tool;
+}
+
+Config encode_config(const Options& options) {
+  Config config(encode_schema());
+  if (const auto file = options.find_text("--config")) config.apply_file(*file);
+  options.apply(config);
+  if (options.is_given("--where")) {
+    config.apply_value("where", Json(options.texts("--where")), {.layer = ConfigLayer::flag, .name = "--where"});
+  }
+  return config;
+}
+
+/// What --force may replace is an earlier data set, not whatever folder was named by mistake.
+void require_replaceable(const std::string& out, bool force) {
+  require_absent(out, force);
+  if (!fs::exists(out) || (fs::is_directory(out) && (fs::is_empty(out) || fs::exists(fs::path(out) / kManifestName))))
+    return;
+  throw Error(ErrorKind::usage, "not a data set of keel-tokenize, so --force does not replace it", out,
+              "remove it first");
+}
+
+Report encode_report(const Options& options, const Config& config, const EncodeResult& result,
+                     const Tokenizer& tokenizer, Report report) {
+  report.config() = config.to_json();
+  report.config()["tokenizer"] = options.text("--tokenizer");
+  report.config()["out"] = options.text("--out");
+  report.add_input({tokenizer.path().string(), keel::file_size(tokenizer.path()), tokenizer.sha256(), {}});
+  for (const SourceInfo& source : result.sources) {
+    if (source.read) report.add_input({source.file.path, source.file.bytes, {}, source.xxh3});
+  }
+  report.results() = encode_results(result);
+  return report;
+}
+
+int run_encode(const Options& options) {
+  Report report("keel.tokenize.encode/1", kToolName, options.arguments());
+  const Config config = encode_config(options);
+  if (options.flag("--print-config")) {
+    write_stdout(config.print(options.flag("--origins")));
+    return kExitOk;
+  }
+  const std::string out = options.text("--out");
+  const bool force = options.flag("--force");
+  require_replaceable(out, force);
+  const EncodeOptions settings = resolve_encode_options(config, threads_of(options));
+  const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(options.text("--tokenizer"));
+  const InputFiles inputs = find_input_files(options.texts("INPUT"));
+  if (!inputs.left_out.empty()) {
+    log::warn("{} files in the folders have other names than .txt .jsonl .json (.gz .zst) and are left out, such as {}",
+              inputs.left_out.size(), inputs.left_out.front());
+  }
+
+  const fs::path parent = fs::absolute(out).lexically_normal().parent_path();
+  for (const std::string& name : remove_stale_temporaries(parent))
+    log::info("removed {} of a run that was killed", name);
+  AtomicDirectory folder(out);
+  const EncodeResult result =
+      encode_files(inputs.files, *tokenizer, settings, folder.temporary(), *make_progress(options));
+  fs::copy_file(tokenizer->path(), folder.temporary() / kTokenizerName);
+  write_file_atomically(folder.temporary() / kManifestName,
+                        manifest_text(result, settings, *tokenizer, kTokenizerName) + "\n");
+  for (const std::string& line : source_lines(result)) log::info("{}", line);
+  report = encode_report(options, config, result, *tokenizer, std::move(report));
+  report.write(folder.temporary() / "report.json");
+  folder.commit(force);
+  if (const auto file = options.find_text("--report")) report.write(*file);
+  if (options.find_text("--report") != "-" && !options.flag("--quiet")) write_stdout(encode_summary(result, out));
+  return kExitOk;
+}
+
+int run_ids(const Options& options) {
+  const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(options.text("--tokenizer"));
+  IdsOptions ids;
+  ids.add_special = options.flag("--add-special");
+  ids.whole = options.flag("--whole");
+  ids.pieces = options.flag("--pieces");
+  ids.special = options.text("--special-in-text") == "parse" ? SpecialText::parse : SpecialText::plain;
+  const std::string text = options.find_text("TEXT").value_or("-");
+  if (text == "-") {
+    print_ids_of_input(*tokenizer, ids, "-", write_stdout);
+  } else {
+    write_stdout(ids_line(*tokenizer, ids, text) + "\n");
+  }
+  return kExitOk;
+}
+
+int run_decode(const Options& options) {
+  const TokenDataset data(options.text("SHARD|DIR"));
+  const DocumentRange range = parse_document_range(options.find_text("--doc"), data.documents());
+  std::optional<std::string> file = options.find_text("--tokenizer");
+  if (!file && data.tokenizer_file()) file = data.tokenizer_file()->string();
+  if (!file) throw Error(ErrorKind::usage, "no tokenizer beside the data", data.path().string(), "give --tokenizer");
+  const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(*file);
+  if (data.manifest() && data.manifest()->tokenizer_sha256 != tokenizer->sha256()) {
+    log::warn("{} is not the tokenizer that the data was made with", tokenizer->path().string());
+  }
+  print_documents(data, *tokenizer, range, options.flag("--json"), write_stdout);
+  return kExitOk;
+}
+
+int run_info(const Options& options) {
+  Report report("keel.tokenize.info/1", kToolName, options.arguments());
+  const TokenDataset data(options.text("SHARD|DIR"));
+  std::optional<std::vector<TokenDataset::ShardCheck>> checks;
+  if (options.flag("--verify")) checks = data.verify(*make_progress(options));
+  report.config() = {{"path", options.text("SHARD|DIR")}, {"verify", options.flag("--verify")}};
+  report.results() = data.info_results(checks);
+  if (data.manifest()) report.add_input_file(data.path() / kManifestName);
+  const std::string out = options.text("--out");
+  const bool table = out != "-" || (isatty(STDOUT_FILENO) == 1 && !options.flag("--json"));
+  if (!(table && out == "-")) report.write(out);
+  if (table) write_stdout(info_table(data, checks.has_value()));
+  return kExitOk;
+}
+
+int run(const Options& options) {
+  if (options.command() == "encode") return run_encode(options);
+  if (options.command() == "ids") return run_ids(options);
+  if (options.command() == "decode") return run_decode(options);
+  return run_info(options);
+}
+
+/// Commands that later versions have: refused by name, whatever follows them.
+int refuse_later_command(char** argv) {
+  const std::string command = argv[1];
+  const Tool tool{.name = kToolName, .summary = {}, .command_required = false};
+  return run_tool(1, argv, tool, [&](const Options&) -> int {
+    throw Error(ErrorKind::usage, "'" + command + "' is not part of this version", {},
+                "encode, ids, decode and info are");
+  });
+}
+
+}  // namespace
+}  // namespace keel
+
+int main(int argc, char** argv) {
+  if (argc > 1 && (std::string_view(argv[1]) == "merge" || std::string_view(argv[1]) == "train")) {
+    return keel::refuse_later_command(argv);
+  }
+  return keel::run_tool(argc, argv, keel::tokenize_tool(), keel::run);
+}

@@ -53,7 +53,8 @@ TokenDataset::TokenDataset(const fs::path& path) : path_(path) {
       throw Error(ErrorKind::io, "no data set", path.string(),
                   "a folder of keel-tokenize or a PREFIX of .bin and .idx is wanted");
     }
-    return open_shard(prefix);
+    open_shard(prefix);
+    return;
   }
   if (!fs::exists(path / kManifestName)) {
     for (const fs::path& prefix : prefixes_in(path)) open_shard(prefix);

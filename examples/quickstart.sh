@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# examples/quickstart.sh: the main job from nothing. Installs what is missing (Debian 12), builds the programs, tokenises a
-# text, trains a 64-sublayer Keel and the same model with Pre-LN, and prints what happened. Asks nothing; needs root or sudo
-# if packages are missing. Everything it makes is below quickstart-out/, made afresh each time.
+# examples/quickstart.sh [KEEL-TRAIN OPTIONS...]: the main job from nothing. Installs what is missing (Debian 12), builds the
+# programs, tokenises a text, trains a 64-sublayer Keel and the same model with Pre-LN, and prints what happened. Asks
+# nothing; needs root or sudo if packages are missing. Everything it makes is below quickstart-out/, made afresh each time
+# (KEEL_QUICKSTART_OUT names another folder).
 set -eu
+out=$(realpath -m "${KEEL_QUICKSTART_OUT:-$(dirname "$(realpath "$0")")/../quickstart-out}")
 cd "$(dirname "$(realpath "$0")")/.."
+out=${out#"$PWD/"}
 started=$SECONDS
 input=examples/quickstart
-out=quickstart-out
 bin=build/release/bin
 
 say() { echo "== $*"; }
 
-# The value of a plain field in a report.
-field() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1" | head -n 1; }
+# The value of a plain field of a report's results.
+field() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1" | tail -n 1; }
 
 say "1/4 packages and programs"
 tools/install-debian.sh build
@@ -25,11 +27,11 @@ say "2/4 tokenising $input/shakespeare.txt"
 rm -rf "$out"
 mkdir "$out"
 $bin/keel-tokenize encode $input/shakespeare.txt --documents '<|endoftext|>' --tokenizer $input/shakespeare.model \
-  --val-fraction 0.1 --out $out/data
+  --val-fraction 0.1 --out "$out/data"
 
 say "3/4 training 64 sublayers, twice"
 for scheme in keel pre; do
-  $bin/keel-train --config $input/keel-64.json --set model.residual_scheme=$scheme --data $out/data --out $out/$scheme
+  $bin/keel-train --config $input/keel-64.json --set model.residual_scheme=$scheme --data "$out/data" --out "$out/$scheme" "$@"
 done
 
 say "4/4 what happened"
@@ -37,13 +39,13 @@ row() { printf '%-10s %6s %9s %9s %9s %12s %17s\n' "$@"; }
 {
   row scheme steps tokens seconds tokens/s "final loss" "validation loss"
   for scheme in keel pre; do
-    report=$out/$scheme/report.json
-    row $scheme "$(field $report steps)" "$(field $report tokens)" "$(printf %.1f "$(field $report train_seconds)")" \
-      "$(printf %.0f "$(field $report tokens_per_second)")" "$(printf %.4f "$(field $report final_loss)")" \
-      "$(printf %.4f "$(field $report val_loss)")"
+    report="$out/$scheme/report.json"
+    row $scheme "$(field "$report" steps)" "$(field "$report" tokens)" "$(printf %.1f "$(field "$report" train_seconds)")" \
+      "$(printf %.0f "$(field "$report" tokens_per_second)")" "$(printf %.4f "$(field "$report" final_loss)")" \
+      "$(printf %.4f "$(field "$report" val_loss)")"
   done
-  row unigram - - - - - "$(printf %.4f "$(field $out/keel/report.json unigram_loss)")"
-} | tee $out/summary.txt
+  row unigram - - - - - "$(printf %.4f "$(field "$out/keel/report.json" unigram_loss)")"
+} | tee "$out/summary.txt"
 echo
 echo "Losses are nats per token. Unigram: the validation tokens under the training text's token frequencies alone."
 echo "Files:"

@@ -15,8 +15,10 @@ constexpr double kLargestExact = 9007199254740992.0;  // 2^53
 
 template <class T>
 std::optional<T> parse_whole(std::string_view text) {
-  if (!text.empty() && text[0] == '+') text.remove_prefix(1);
-  if (!text.empty() && text[0] == '+') return std::nullopt;
+  if (!text.empty() && text[0] == '+') {
+    text.remove_prefix(1);
+    if (!text.empty() && (text[0] == '+' || text[0] == '-')) return std::nullopt;
+  }
   T value{};
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code != std::errc() || end != text.data() + text.size()) return std::nullopt;

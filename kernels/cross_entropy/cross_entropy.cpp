@@ -1,36 +1,30 @@
 #include "keel/kernels/cross_entropy/cross_entropy.h"
 
 #include <algorithm>
-#include <string>
 
 #include "keel/base/error.h"
+#include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/cross_entropy/cross_entropy_cpu.h"
 #include "keel/kernels/matmul/matmul.h"
 
 namespace keel {
 namespace {
 
-void require(bool holds, const char* what, const CrossEntropy& p) {
-  if (holds) return;
-  throw Error(ErrorKind::shape, what,
-              "cross_entropy x [" + std::to_string(p.x.extent(0)) + ", " + std::to_string(p.x.extent(1)) + "] W [" +
-                  std::to_string(p.W.extent(0)) + ", " + std::to_string(p.W.extent(1)) + "]");
-}
-
 void check(const CrossEntropy& p) {
-  const int64_t N = p.x.extent(0), d = p.x.extent(1), V = p.W.extent(0);
-  require(p.W.extent(1) == d, "the widths of x and of the head differ", p);
-  require(V > 0 && p.W.is_dense(), "the head must be dense and not empty", p);
-  require(p.targets.extent(0) == N && p.targets.is_dense(), "targets must be one a row", p);
-  require(p.weights.extent(0) == N && p.weights.is_dense(), "weights must be one a row", p);
-  require(p.logits.extent(0) >= 1 && p.logits.extent(1) == V && p.logits.stride(1) == 1 &&
-              (p.logits.extent(0) == 1 || p.logits.stride(0) >= V),
-          "logits must have a row or more, each as long as the vocabulary", p);
-  require(!p.scalars || p.scalars.extent(0) == 1, "scalars must be one", p);
-  require(!p.nll || (p.nll.extent(0) == N && p.nll.is_dense()), "nll must be one a row", p);
-  require(!p.dx || p.dx.extents() == p.x.extents(), "dx must be as large as x", p);
-  require(!p.dx || (p.dW.data() != nullptr && p.dW.extents() == p.W.extents() && p.dW.is_dense()),
-          "dW must be dense and as large as the head", p);
+  constexpr const char* kName = "cross_entropy";
+  const int64_t N = p.x.extent(0), d = p.x.extent(1), V = p.W.extent(0), chunk = p.logits.extent(0);
+  if (V < 1) throw Error(ErrorKind::shape, "the vocabulary is empty", kName);
+  if (chunk < 1) throw Error(ErrorKind::shape, "logits must have a row or more", kName);
+  check_shape(kName, "x", p.x, {N, d});
+  check_dense(kName, "W", p.W, {V, d});
+  check_dense(kName, "targets", p.targets, {N});
+  check_dense(kName, "weights", p.weights, {N});
+  check_shape(kName, "logits", p.logits, {chunk, V});
+  if (p.scalars) check_dense(kName, "scalars", p.scalars, {1});
+  if (p.nll) check_dense(kName, "nll", p.nll, {N});
+  if (!p.dx) return;
+  check_shape(kName, "dx", p.dx, {N, d});
+  check_dense(kName, "dW", p.dW, {V, d});
 }
 
 /// Logits of rows [begin, end), their losses, and the gradients through them.

@@ -400,22 +400,22 @@ TEST(CrossEntropy, RefusesShapesThatDisagree) {
     }
     return "nothing thrown";
   };
-  EXPECT_EQ(refusal([&](CrossEntropy& p) {
-              p.W = {f.data(), {5, 4}};
-            }),
-            "the widths of x and of the head differ (cross_entropy x [4, 3] W [5, 4])");
-  using ::testing::HasSubstr;
-  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.W = {f.data(), {0, 3}}; }), HasSubstr("not empty"));
-  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.W = {f.data(), {5, 3}, {4, 1}}; }), HasSubstr("the head must be dense"));
-  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.targets = {t.data(), {3}}; }), HasSubstr("targets"));
-  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.weights = {f.data(), {5}}; }), HasSubstr("weights"));
-  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.logits = {f.data(), {0, 5}}; }), HasSubstr("logits"));
-  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.logits = {f.data(), {2, 6}}; }), HasSubstr("logits"));
-  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.scalars = {scalars, {2}}; }), HasSubstr("scalars"));
-  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.nll = {f.data(), {3}}; }), HasSubstr("nll"));
-  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.dx = {f.data(), {4, 2}}; }), HasSubstr("dx"));
-  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.dW = {}; }), HasSubstr("dW"));
-  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.dW = {f.data(), {4, 3}}; }), HasSubstr("dW"));
+  const auto W = [&](View<const float, 2> view) { return refusal([&](CrossEntropy& p) { p.W = view; }); };
+  EXPECT_EQ(W({f.data(), {5, 4}}), "W is [5, 4], not [5, 3] (cross_entropy)");
+  EXPECT_EQ(W({f.data(), {0, 3}}), "the vocabulary is empty (cross_entropy)");
+  EXPECT_EQ(W({f.data(), {5, 3}, {4, 1}}), "W is not dense (cross_entropy)");
+  const auto logits = [&](View<float, 2> view) { return refusal([&](CrossEntropy& p) { p.logits = view; }); };
+  EXPECT_EQ(logits({f.data(), {0, 5}}), "logits must have a row or more (cross_entropy)");
+  EXPECT_EQ(logits({f.data(), {2, 6}}), "logits is [2, 6], not [2, 5] (cross_entropy)");
+  using ::testing::StartsWith;
+  EXPECT_THAT(logits({f.data(), {2, 5}, {4, 1}}), StartsWith("a matrix product needs rows"));
+  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.targets = {t.data(), {3}}; }), StartsWith("targets is [3], not [4]"));
+  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.weights = {f.data(), {5}}; }), StartsWith("weights is"));
+  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.scalars = {scalars, {2}}; }), StartsWith("scalars is"));
+  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.nll = {f.data(), {3}}; }), StartsWith("nll is"));
+  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.dx = {f.data(), {4, 2}}; }), StartsWith("dx is"));
+  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.dW = {}; }), StartsWith("dW is"));
+  EXPECT_THAT(refusal([&](CrossEntropy& p) { p.dW = {f.data(), {4, 3}}; }), StartsWith("dW is"));
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ TEST(Checkpoint, RoundTrip) {
   EXPECT_EQ(checkpoint.config_text, R"({"model_type": "keel"})");
   EXPECT_EQ(checkpoint.trainer.at("format_version"), kCheckpointFormatVersion);
   EXPECT_EQ(checkpoint.trainer.at("step"), 42);
-  EXPECT_EQ(file_bytes(checkpoint.tokenizer_path), "tokenizer bytes");
+  EXPECT_EQ(get_file(checkpoint.tokenizer_path), "tokenizer bytes");
   EXPECT_TRUE(leftovers(run).empty());
   EXPECT_EQ(open_model_folder(saved.path).tensors.names(), std::vector<std::string>{"w"});
   EXPECT_EQ(open_model_folder(run).path, saved.path);
@@ -129,9 +129,9 @@ TEST(Checkpoint, DamageIsFoundAndNamed) {
   save(run, 1);
   const std::string path = save(run, 2).path;
   for (const std::string name : {"config.json", "model.safetensors", "optimizer-00000.safetensors", "trainer.json"}) {
-    const std::string good = file_bytes(path + "/" + name);
+    const std::string good = get_file(path + "/" + name);
     const auto expect_damage = [&](const std::string& what) {
-      const std::string message = error_of<Error>(ErrorKind::format, [&] { (void)open_checkpoint(path); });
+      const std::string message = message_of(ErrorKind::format, [&] { (void)open_checkpoint(path); });
       EXPECT_HAS(message, what);
       EXPECT_HAS(message, name);
       const NewestCheckpoint newest = newest_checkpoint(run);
@@ -163,22 +163,22 @@ TEST(Checkpoint, NewerFormatsAreRefused) {
   const Scratch scratch;
   const std::string run = scratch.file("run");
   const std::string path = save(run, 2).path;
-  std::string manifest = file_bytes(path + "/manifest.json");
+  std::string manifest = get_file(path + "/manifest.json");
   const std::string version = R"("format_version": 1)";
   ASSERT_TRUE(has(manifest, version));
   manifest.replace(manifest.find(version), version.size(), R"("format_version": 2)");
   scratch.write("run/checkpoints/step-00000002/manifest.json", manifest);
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { (void)open_checkpoint(path); }), "format 2 is not known");
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { (void)open_checkpoint(path); }), "format 2 is not known");
 }
 
 TEST(Checkpoint, NothingThere) {
   const Scratch scratch;
   EXPECT_TRUE(list_checkpoints(scratch.file("none")).empty());
   EXPECT_FALSE(newest_checkpoint(scratch.file("none")).checkpoint.has_value());
-  error_of<Error>(ErrorKind::io, [&] { (void)open_checkpoint(scratch.file("none")); });
+  message_of(ErrorKind::io, [&] { (void)open_checkpoint(scratch.file("none")); });
   fs::create_directories(scratch.file("run/checkpoints/step-7"));  // not a name of ours
   EXPECT_TRUE(list_checkpoints(scratch.file("run")).empty());
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { (void)open_model_folder(scratch.file("run")); }),
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { (void)open_model_folder(scratch.file("run")); }),
              "no complete checkpoint");
 }
 
@@ -211,7 +211,7 @@ TEST(Retention, LeavesDamagedOnesAndReportsRemovals) {
 TEST(Checkpoint, SpaceIsCheckedFirst) {
   const Scratch scratch;
   const std::string message =
-      error_of<Error>(ErrorKind::io, [&] { require_free_space(scratch.file("run"), int64_t{1} << 60); });
+      message_of(ErrorKind::io, [&] { require_free_space(scratch.file("run"), int64_t{1} << 60); });
   EXPECT_HAS(message, "1152921504606846976 bytes");
   EXPECT_HAS(message, "are free");
   EXPECT_NO_THROW(require_free_space(scratch.file("run"), 1000));

@@ -40,7 +40,7 @@ class Safetensors : public ::testing::Test {
     return SafetensorsFile(scratch_.write("x.safetensors", bytes));
   }
   void refuse(const std::string& bytes, const std::string& reason) const {
-    const std::string message = error_of<Error>(ErrorKind::format, [&] { (void)open(bytes); });
+    const std::string message = message_of(ErrorKind::format, [&] { (void)open(bytes); });
     EXPECT_TRUE(has(message, reason)) << message << "\nwanted: " << reason;
     EXPECT_TRUE(has(message, "x.safetensors")) << message;
   }
@@ -137,7 +137,7 @@ TEST_F(Safetensors, HeaderLengths) {
   EXPECT_EQ(metadata.tensors().size(), 0U);
   EXPECT_EQ(metadata.metadata(), (std::map<std::string, std::string>{{"format", "pt"}, {"x", ""}}));
   EXPECT_EQ(open(file_of("{}", 0)).tensors().size(), 0U);
-  error_of<Error>(ErrorKind::io, [&] { (void)SafetensorsFile(scratch_.file("missing")); });
+  message_of(ErrorKind::io, [&] { (void)SafetensorsFile(scratch_.file("missing")); });
 }
 
 /// Value of the bits by the definition of the format.
@@ -185,8 +185,7 @@ TEST_F(Safetensors, ReadsIntegersAsDoubleOnly) {
   EXPECT_EQ(doubles, (std::vector<double>{-5, 2147483647}));
   file.read(*file.find("d"), std::span(one));
   EXPECT_EQ(one[0], 0.1);
-  const std::string message =
-      error_of<Error>(ErrorKind::format, [&] { file.read(*file.find("i"), std::span(floats)); });
+  const std::string message = message_of(ErrorKind::format, [&] { file.read(*file.find("i"), std::span(floats)); });
   EXPECT_TRUE(has(message, "tensor 'i' has dtype I32")) << message;
 }
 
@@ -202,7 +201,7 @@ TEST_F(Safetensors, WritesWhatTheReferenceWriterWould) {
   int64_t progress = 0;
   const FileRecord record =
       write_safetensors(scratch_.file("w.safetensors"), tensors, [&](int64_t bytes) { progress += bytes; });
-  const std::string bytes = file_bytes(scratch_.file("w.safetensors"));
+  const std::string bytes = get_file(scratch_.file("w.safetensors"));
   std::string header =
       R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
       R"("z \"q\"":{"dtype":"F32","shape":[1,3],"data_offsets":[16,28]},)"
@@ -223,7 +222,7 @@ TEST_F(Safetensors, WriterChecksBeforeItWrites) {
   const std::vector<float> a{1, 2, 3};
   const std::string path = scratch_.file("w.safetensors");
   const auto refuse_to_write = [&](const std::vector<TensorSource>& tensors, const std::string& reason) {
-    const std::string message = error_of<Error>(ErrorKind::format, [&] { (void)write_safetensors(path, tensors); });
+    const std::string message = message_of(ErrorKind::format, [&] { (void)write_safetensors(path, tensors); });
     EXPECT_TRUE(has(message, reason)) << message;
     EXPECT_FALSE(std::filesystem::exists(path));
   };
@@ -231,10 +230,10 @@ TEST_F(Safetensors, WriterChecksBeforeItWrites) {
   refuse_to_write({float_tensor("a", {3}, a), float_tensor("a", {3}, a)}, "'a' cannot be stored twice");
   refuse_to_write({float_tensor("__metadata__", {3}, a)}, "__metadata__");
   refuse_to_write({float_tensor(std::string(100000000, 'x'), {3}, a)}, "above the limit");
-  error_of<Error>(ErrorKind::io, [&] {
+  message_of(ErrorKind::io, [&] {
     (void)write_safetensors(scratch_.file("no/folder"), std::vector<TensorSource>{float_tensor("a", {3}, a)});
   });
-  const std::string full = error_of<Error>(ErrorKind::io, [&] {
+  const std::string full = message_of(ErrorKind::io, [&] {
     (void)write_safetensors("/dev/full", std::vector<TensorSource>{float_tensor("a", {3}, a)});
   });
   EXPECT_TRUE(has(full, "No space left")) << full;

@@ -73,19 +73,19 @@ TEST(TensorSet, NamesWhatIsMissingExtraOrOfAnotherShape) {
   write_tensors(scratch.file("m"), {{"a", {2}, {1, 2}}, {"b", {3}, {5, 6, 7}}});
   const TensorSet set = TensorSet::open_file(scratch.file("m"));
   Wanted missing({{"a", {2}}, {"b", {3}}, {"c", {1}}, {"d", {1}}, {"e", {1}}, {"f", {1}}, {"g", {1}}});
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { set.read(missing.targets()); }),
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { set.read(missing.targets()); }),
              "5 tensors are missing: c, d, e, f, ...");
   Wanted extra({{"a", {2}}});
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { set.read(extra.targets()); }),
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { set.read(extra.targets()); }),
              "1 tensor is not part of this model: b");
   Wanted shape({{"a", {2}}, {"b", {1, 3}}});
-  EXPECT_HAS(error_of<Error>(ErrorKind::shape, [&] { set.read(shape.targets()); }),
+  EXPECT_HAS(message_of(ErrorKind::shape, [&] { set.read(shape.targets()); }),
              "tensor 'b' has shape [3], expected [1, 3]");
   EXPECT_TRUE(missing.untouched() && extra.untouched() && shape.untouched());
   const std::vector<int32_t> integers{1, 2};
   (void)write_safetensors(scratch.file("i"),
                           std::vector<TensorSource>{{"a", StoredType::I32, {2}, {std::as_bytes(std::span(integers))}}});
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { TensorSet::open_file(scratch.file("i")).read(extra.targets()); }),
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { TensorSet::open_file(scratch.file("i")).read(extra.targets()); }),
              "dtype I32, wanted F32, F16 or BF16");
 }
 
@@ -104,11 +104,11 @@ TEST(TensorSet, TiedHead) {
   read({kEmbed}, true);
   read({head}, true);
   read({kEmbed, head}, true);
-  const std::string differ = error_of<Error>(ErrorKind::format, [&] { read({kEmbed, other}, true); });
+  const std::string differ = message_of(ErrorKind::format, [&] { read({kEmbed, other}, true); });
   EXPECT_HAS(differ, kEmbedding);
   EXPECT_HAS(differ, kHead);
   read({kEmbed, head}, false);
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { read({kEmbed}, false); }), "missing: lm_head.weight");
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { read({kEmbed}, false); }), "missing: lm_head.weight");
 }
 
 /// KB-50
@@ -123,7 +123,7 @@ class ShardedFolder : public ::testing::Test {
     scratch_.write("model.safetensors.index.json", R"({"metadata": {"total_size": 16}, "weight_map": {)" + map + "}}");
   }
   std::string refuse(ErrorKind kind) const {
-    return error_of<Error>(kind, [&] { (void)TensorSet::open_folder(scratch_.file("")); });
+    return message_of(kind, [&] { (void)TensorSet::open_folder(scratch_.file("")); });
   }
   Scratch scratch_;
 };
@@ -176,11 +176,11 @@ TEST_F(ShardedFolder, ExtraFileIsIgnoredAndNoted) {
 
 TEST(ModelFolder, HuggingFaceLayout) {
   const Scratch scratch;
-  error_of<Error>(ErrorKind::io, [&] { (void)open_model_folder(scratch.file("missing")); });
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { (void)open_model_folder(scratch.file("")); }),
+  message_of(ErrorKind::io, [&] { (void)open_model_folder(scratch.file("missing")); });
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { (void)open_model_folder(scratch.file("")); }),
              "neither a model folder");
   scratch.write("config.json", R"({"model_type": "keel"})");
-  EXPECT_HAS(error_of<Error>(ErrorKind::io, [&] { (void)open_model_folder(scratch.file("")); }), "model.safetensors");
+  EXPECT_HAS(message_of(ErrorKind::io, [&] { (void)open_model_folder(scratch.file("")); }), "model.safetensors");
   write_tensors(scratch.file("model.safetensors"), {kEmbed});
   scratch.write("tokenizer.json", "{}");
   const ModelFolder folder = open_model_folder(scratch.file(""));

@@ -170,7 +170,7 @@ TEST(BatchReader, BoundsFromTheEndOfDocumentToken) {
   EXPECT_EQ(batch.positions, (std::vector<int32_t>{0, 1, 0, 0, 1, 0, 0, 1, 2}));
   EXPECT_EQ(batch.weights, std::vector<float>(9, 1.0F));  // the first of the next document counts
   options.eod_id.reset();
-  const std::string message = error_of<Error>(ErrorKind::config, [&] { const BatchReader refused(stream, options); });
+  const std::string message = message_of(ErrorKind::config, [&] { const BatchReader refused(stream, options); });
   EXPECT_NE(message.find("data.eod_id"), std::string::npos) << message;
 }
 
@@ -237,16 +237,16 @@ TEST(BatchReader, RefusesWhatDoesNotFit) {
   const TokenStream stream = counting_stream(scratch, "p", 10);
   const auto make = [&](const DataOptions& options) { return BatchReader(stream, options); };
   EXPECT_THROW(make({.sequence_length = 0, .vocab_size = 10}), Error);
-  const std::string message = error_of<Error>(
+  const std::string message = message_of(
       ErrorKind::format, [&] { (void)make({.sequence_length = 10, .vocab_size = 10}).step_sequences(0, 1); });
   EXPECT_NE(message.find("10 tokens are too few"), std::string::npos) << message;
   const BatchReader small_vocabulary = make({.sequence_length = 3, .vocab_size = 7});
   EXPECT_NO_THROW(read_batch(small_vocabulary, {{0, 0, 3}}));
-  error_of<Error>(ErrorKind::format, [&] { read_batch(small_vocabulary, {{0, 1, 3}, {0, 2, 3}}); });
-  error_of<Error>(ErrorKind::format, [&] { read_batch(make({.sequence_length = 3, .vocab_size = 6}), {{0, 1, 3}}); });
+  message_of(ErrorKind::format, [&] { read_batch(small_vocabulary, {{0, 1, 3}, {0, 2, 3}}); });
+  message_of(ErrorKind::format, [&] { read_batch(make({.sequence_length = 3, .vocab_size = 6}), {{0, 1, 3}}); });
   write_megatron(scratch, "one", {{1}});
   const TokenStream one = *open_token_data(scratch.file("one")).train;
-  error_of<Error>(ErrorKind::format, [&] { const BatchReader refused(one, {.sequence_length = 3, .vocab_size = 10}); });
+  message_of(ErrorKind::format, [&] { const BatchReader refused(one, {.sequence_length = 3, .vocab_size = 10}); });
 }
 
 /// doc_ids and loss_mask of the golden wirings, rebuilt from a shard whose documents end with token 0.

@@ -26,7 +26,7 @@ std::vector<int32_t> all_tokens(const TokenStream& stream) {
 }
 
 std::string open_error(ErrorKind kind, const std::string& path, DataFormat format = DataFormat::automatic) {
-  return error_of<Error>(kind, [&] { (void)open_token_data(path, format); });
+  return message_of(kind, [&] { (void)open_token_data(path, format); });
 }
 
 bool has(const std::string& text, const std::string& part) {
@@ -199,7 +199,7 @@ TEST(Megatron, IdsOutsideTheVocabularyAreNamed) {
   write_megatron(scratch, "d/a", {{1, 2, 3}});
   write_megatron(scratch, "d/b", {{1, 2}, {}, {3, 4, 5, 6, 7, 330, 8}, {9}});
   const TokenStream stream = *open_token_data(scratch.file("d")).train;
-  const std::string message = error_of<Error>(ErrorKind::format, [&] { read_tokens(stream, 1, 13, 330); });
+  const std::string message = message_of(ErrorKind::format, [&] { read_tokens(stream, 1, 13, 330); });
   EXPECT_HAS(message, "token id 330 is outside the vocabulary of 330");
   EXPECT_HAS(message, "b.bin, document 2, position 5");
   EXPECT_EQ(read_tokens(stream, 1, 13, 331)[9], 330);
@@ -208,11 +208,11 @@ TEST(Megatron, IdsOutsideTheVocabularyAreNamed) {
   scratch.write("n.bin", bytes_of_all(std::vector<int32_t>{5, -1}));
   scratch.write("n.idx", megatron_index(4, 4, {2}, one_each(1)));
   const TokenStream negative = *open_token_data(scratch.file("n")).train;
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { all_tokens(negative); }), "token id -1");
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { all_tokens(negative); }), "token id -1");
   scratch.write("w.bin", bytes_of_all(std::vector<int64_t>{5, (int64_t{1} << 32) + 5}));
   scratch.write("w.idx", megatron_index(5, 8, {2}, one_each(1)));
   const TokenStream wide = *open_token_data(scratch.file("w")).train;
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { all_tokens(wide); }), "token id 4294967301");
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { all_tokens(wide); }), "token id 4294967301");
 }
 
 TEST(Megatron, OffsetsAboveFourGigabytes) {
@@ -268,8 +268,7 @@ TEST(Llmc, ReadsBothKinds) {
   EXPECT_EQ(all_tokens(*open_token_data(scratch.file("d/*_train_*.bin")).train).size(), 7U);
   EXPECT_EQ(all_tokens(*open_token_data(scratch.file("d/x_val_000000.bin")).train).size(), 1U);
   const TokenStream train = *data.train;
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { read_tokens(train, 0, 7, 65535); }),
-             "x_train_000000.bin, token 0");
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { read_tokens(train, 0, 7, 65535); }), "x_train_000000.bin, token 0");
 }
 
 TEST(Llmc, RefusesDamage) {
@@ -327,7 +326,7 @@ TEST(DataFormat, KindsDoNotMix) {
   EXPECT_HAS(open_error(ErrorKind::format, scratch.file("")), "llmc shards beside megatron shards");
   EXPECT_EQ(data_format("auto"), DataFormat::automatic);
   EXPECT_EQ(data_format(to_string(DataFormat::nanogpt)), DataFormat::nanogpt);
-  EXPECT_HAS(error_of<Error>(ErrorKind::usage, [] { (void)data_format("megatorn"); }), "megatron");
+  EXPECT_HAS(message_of(ErrorKind::usage, [] { (void)data_format("megatorn"); }), "megatron");
 }
 
 // --- masks ----------------------------------------------------------------------------------------------------------
@@ -345,7 +344,7 @@ TEST(LossMask, LiesBesideTheShard) {
   EXPECT_EQ(mask, (std::vector<uint8_t>{1, 1, 0, 1}));
   scratch.write("d/b.mask", "\2\1");
   const TokenStream bad = *open_token_data(scratch.file("d")).train;
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { bad.read_mask(1, 5, {mask.data(), {4}}); }), "b.mask, token 0");
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { bad.read_mask(1, 5, {mask.data(), {4}}); }), "b.mask, token 0");
   scratch.write("d/b.mask", "\1");
   EXPECT_HAS(open_error(ErrorKind::format, scratch.file("d")), "1 bytes for 2 tokens");
 }
@@ -353,7 +352,7 @@ TEST(LossMask, LiesBesideTheShard) {
 // --- keel-tokenize directories --------------------------------------------------------------------------------------
 
 std::string shard_entry(const Scratch& scratch, const std::string& name, int64_t tokens, int64_t documents) {
-  const std::string bin = file_bytes(scratch.file(name + ".bin")), idx = file_bytes(scratch.file(name + ".idx"));
+  const std::string bin = get_file(scratch.file(name + ".bin")), idx = get_file(scratch.file(name + ".idx"));
   return R"({"name": ")" + name + R"(", "tokens": )" + std::to_string(tokens) + R"(, "documents": )" +
          std::to_string(documents) + R"(, "bin": {"bytes": )" + std::to_string(bin.size()) + R"(, "xxh3": ")" +
          hex(xxh3(bin)) + R"("}, "idx": {"bytes": )" + std::to_string(idx.size()) + R"(, "xxh3": ")" + hex(xxh3(idx)) +
@@ -399,11 +398,11 @@ TEST(KeelFolder, Opens) {
 
 TEST(KeelFolder, HashesFindAlteredShards) {
   const KeelFolder folder;
-  std::string bin = file_bytes(folder.scratch.file("train-00001.bin"));
+  std::string bin = get_file(folder.scratch.file("train-00001.bin"));
   bin[0] ^= 1;
   folder.scratch.write("train-00001.bin", bin);
   const TokenData data = open_token_data(folder.scratch.file(""));
-  EXPECT_HAS(error_of<Error>(ErrorKind::format, [&] { data.train->verify_hashes(); }), "train-00001.bin");
+  EXPECT_HAS(message_of(ErrorKind::format, [&] { data.train->verify_hashes(); }), "train-00001.bin");
 }
 
 TEST(KeelFolder, ManifestAndFilesMustAgree) {

@@ -1,53 +1,30 @@
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include <gtest/gtest.h>
+#include "support/errors.h"
+#include "support/temp_dir.h"
 
 namespace keel::testing {
 
-/// A folder of its own for a test, removed at its end.
-class Scratch {
+/// A temporary folder that tests fill with files by name.
+class Scratch : public TempDir {
  public:
-  Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "keel-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
+  std::string file(const std::string& name) const { return (path() / name).string(); }
+  /// Writes a file, with the folders in front of it, and returns its path.
+  std::string write(const std::string& name, const std::string& bytes) const {
+    const std::filesystem::path target = path() / name;
+    std::filesystem::create_directories(target.parent_path());
+    std::filesystem::remove(target);  // file systems flush a file that is cut to nothing, which takes milliseconds
+    put_file(target, bytes);
+    return target.string();
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    std::error_code code;
-    std::filesystem::remove_all(path_, code);
-  }
-
-  const std::filesystem::path& path() const { return path_; }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  /// Writes a file and returns its path.
-  std::string write(const std::string& name, std::string_view bytes) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::filesystem::remove(path_ /
-                            name);  // file systems flush a file that is cut to nothing, which takes milliseconds
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    return file(name);
-  }
-
- private:
-  std::filesystem::path path_;
 };
-
-inline std::string file_bytes(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// A value's bytes as they lie in memory.
 template <class T>
@@ -79,17 +56,12 @@ inline std::optional<std::filesystem::path> test_data() {
   return folder;
 }
 
-/// The message of the Error that `call` throws; fails the test unless it throws one of that kind.
-template <class Error, class Kind, class Call>
-std::string error_of(Kind kind, Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind)) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
+/// The message of the Error that `body` throws; fails the test unless it is one of that kind.
+template <class Body>
+std::string message_of(ErrorKind kind, Body body) {
+  const Error error = error_of(body);
+  EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind)) << error.what();
+  return error.what();
 }
 
 }  // namespace keel::testing

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "keel/base/atomic_file.h"
 #include "keel/base/error.h"
@@ -48,6 +51,13 @@ Option json_option(const char* help) {
   return {.name = "--json", .type = OptionType::flag, .help = help};
 }
 
+/// A default as it would be typed; "" for none, and for flags that are off.
+std::string default_text(const ConfigKey& key) {
+  if (key.initial.empty() || key.type == ConfigType::boolean) return {};
+  const Json value = Json::parse(key.initial);
+  return value.is_string() ? value.get<std::string>() : key.initial;
+}
+
 Command encode_command() {
   const ConfigSchema& schema = encode_schema();
   Command command{.name = "encode", .summary = "Encode text files into token shards."};
@@ -62,15 +72,19 @@ Command encode_command() {
                       .value = "DIR",
                       .required = true,
                       .help = "Folder to write: shards, tokenizer, manifest.json, report.json."}};
-  const auto add = [&](const char* group, std::initializer_list<const char*> keys) {
-    for (const char* key : keys) {
-      std::string name = std::string("--") + key;
+  const std::set<std::string> brief{"documents",    "text_field",   "on_error", "append_eod",
+                                    "val_fraction", "shard_tokens", "workers"};
+  const std::map<std::string, std::string> values{
+      {"documents", "file|line|MARK"}, {"part", "I/N"}, {"max_errors", "N|P%"}};
+  const auto add = [&](const char* group, std::initializer_list<std::string> keys) {
+    for (const std::string& key : keys) {
+      std::string name = "--" + key;
       std::replace(name.begin(), name.end(), '_', '-');
       Option option = option_of_key(schema, key, name);
       option.group = group;
-      option.value = std::string(key) == "documents" ? "file|line|MARK"
-                     : std::string(key) == "part"    ? "I/N"
-                                                     : option.value;
+      option.brief = brief.contains(key);
+      option.initial = default_text(schema.at(key));
+      if (values.contains(key)) option.value = values.at(key);
       command.options.push_back(std::move(option));
     }
   };
@@ -79,11 +93,15 @@ Command encode_command() {
                              .value = "CONDITION",
                              .repeatable = true,
                              .group = "Documents",
-                             .help = schema.at("where").help});
+                             .help = schema.at("where").help,
+                             .brief = false});
   add("Documents", {"max_document_bytes", "invalid_utf8", "on_error", "max_errors", "keep_empty", "part"});
   add("Tokens",
       {"append_eod", "prepend_bos", "special_in_text", "split_long", "dtype", "shard_tokens", "val_fraction"});
-  for (Option& option : config_options(schema)) command.options.push_back(std::move(option));
+  for (Option& option : config_options(schema)) {
+    option.brief = false;
+    command.options.push_back(std::move(option));
+  }
   add("Run", {"workers"});
   for (Option option : {threads_option(), force_option(), report_option(), progress_option()}) {
     command.options.push_back(std::move(option));
@@ -177,7 +195,7 @@ Report encode_report(const Options& options, const Config& config, const EncodeR
   report.config() = config.to_json();
   report.config()["tokenizer"] = options.text("--tokenizer");
   report.config()["out"] = options.text("--out");
-  report.add_input({tokenizer.path().string(), keel::file_size(tokenizer.path()), tokenizer.sha256(), {}});
+  report.add_input({tokenizer.path().string(), size_of_file(tokenizer.path()), tokenizer.sha256(), {}});
   for (const SourceInfo& source : result.sources) {
     if (source.read) report.add_input({source.file.path, source.file.bytes, {}, source.xxh3});
   }

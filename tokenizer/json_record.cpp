@@ -160,7 +160,14 @@ class JsonScan {
     fault_ = {what, at - begin_, p_ >= end_};
     return false;
   }
-  bool fail_early() { return fail("the record ends early", end_); }
+  bool fail_cut(const char* at) {
+    p_ = end_;
+    return fail("a string is not closed", at);
+  }
+  bool fail_early() {
+    p_ = end_;
+    return fail("the record ends early", end_);
+  }
 
   const char* not_an_object() const {
     switch (*p_) {
@@ -285,7 +292,7 @@ class JsonScan {
     const char* begin = p_++;
     for (;;) {
       p_ = find_string_stop(p_, end_);
-      if (p_ == end_) return fail("a string is not closed", begin);
+      if (p_ == end_) return fail_cut(begin);
       if (*p_ == '"') break;
       if (*p_ != '\\') return fail("raw control character in a string", p_);
       if (!escape()) return false;
@@ -295,13 +302,11 @@ class JsonScan {
   }
 
   bool escape() {
-    if (end_ - p_ < 2) {
-      p_ = end_;
-      return fail("a string is not closed", p_);
-    }
+    if (end_ - p_ < 2) return fail_cut(p_);
     if (p_[1] == 'u') {
       for (int i = 2; i < 6; ++i) {
-        if (p_ + i >= end_ || hex_value(p_[i]) < 0) return fail("bad \\u escape in a string", p_);
+        if (p_ + i >= end_) return fail_cut(p_);
+        if (hex_value(p_[i]) < 0) return fail("bad \\u escape in a string", p_);
       }
       p_ += 6;
       return true;
@@ -318,6 +323,7 @@ class JsonScan {
         p_ += word.size();
         return true;
       }
+      if (word.starts_with(view(p_, end_))) return fail_early();
     }
     if (*p_ == '-') ++p_;
     if (!digits()) return fail("expected a value", begin);

@@ -73,13 +73,16 @@ std::string rows(const std::vector<const Option*>& options, bool full) {
   }
   std::string text;
   for (const Option* option : options) {
-    const std::string left = left_column(*option);
-    const std::vector<std::string> lines = wrap(option->help + (full ? facts(*option) : ""), kColumns - width - 4);
-    text += fmt::format("  {:<{}}", left, width);
-    if (left.size() > width) text += fmt::format("\n  {:<{}}", "", width);
-    for (size_t i = 0; i < lines.size(); ++i) {
-      text += (i == 0 ? "  " : fmt::format("  {:<{}}  ", "", width)) + lines[i] + "\n";
+    std::string row = left_column(*option);
+    const std::string help = option->help + (full ? facts(*option) : "");
+    if (row.size() > width && !help.empty()) row += "\n" + std::string(width + 2, ' ');
+    row.resize(std::max(row.size(), help.empty() ? 0 : width), ' ');
+    std::string between = "  ";
+    for (const std::string& line : help.empty() ? std::vector<std::string>{} : wrap(help, kColumns - width - 4)) {
+      row += between + line;
+      between = "\n" + std::string(width + 4, ' ');
     }
+    text += "  " + row + "\n";
   }
   return text;
 }

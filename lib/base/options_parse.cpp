@@ -61,7 +61,10 @@ void declare(CLI::App& app, const Option& option, const Command* command, Collec
     return;
   }
   CLI::Option* added = app.add_option(option.name, collected.texts);
-  if (option.repeatable && detail::is_positional(option)) {
+  if (!detail::is_positional(option)) {
+    // One value each time it is given, any number of times.
+    added->expected(1, CLI::detail::expected_max_vector_size)->allow_extra_args(false);
+  } else if (option.repeatable) {
     added->expected(-1);
   } else {
     added->expected(1)->allow_extra_args(false);
@@ -90,7 +93,9 @@ std::string other_command_with(const Tool& tool, const std::string& name) {
 }
 
 std::string hint_for_option(const Tool& tool, const Command* command, const std::string& name) {
-  if (std::string near = suggestion(name, known_names(tool, command)); near.starts_with("did you mean")) return near;
+  if (std::string near = suggestion(name, known_names(tool, command));
+      name.size() > 2 && near.starts_with("did you mean"))
+    return near;
   if (const std::string other = other_command_with(tool, name); !other.empty()) {
     return "it belongs to '" + tool.name + " " + other + "'";
   }
@@ -118,17 +123,21 @@ std::string hint_for_option(const Tool& tool, const Command* command, const std:
   throw Error(ErrorKind::usage, "unexpected argument '" + rest[0] + "'", "", "--help shows what is expected");
 }
 
-/// CLI11's message for what is wrong with the form of the arguments, in our words where they say more.
+/// True if a message of CLI11 is about the option: "--out: 1 required TEXT missing", "bos was given a disallowed flag
+/// ...".
+bool is_about(const std::string& what, const std::string& name) {
+  const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  return what.starts_with(name + ":") || what.starts_with(name + " ") || what.starts_with(bare + " was given");
+}
+
+/// What is wrong with the form of the arguments, in our words where they say more than CLI11's.
 [[noreturn]] void refuse_form(const Tool& tool, const Command* command, const CLI::ParseError& error) {
   const std::string what = error.what();
   for (const Option* option : detail::options_for(tool, command)) {
-    const auto names = detail::names_of(*option);
-    if ((" " + what + " ").find(" " + names.long_name + (what.starts_with(names.long_name + ":") ? ":" : " ")) ==
-        std::string::npos)
-      continue;
-    if (option->type == OptionType::flag) throw Error(ErrorKind::usage, names.long_name + " takes no value");
-    throw Error(ErrorKind::usage, names.long_name + " needs a value", "",
-                names.long_name + " " + detail::value_name(*option));
+    const std::string name = detail::names_of(*option).long_name;
+    if (!is_about(what, name) && !(option->negatable && is_about(what, detail::negated_name(*option)))) continue;
+    if (option->type == OptionType::flag) throw Error(ErrorKind::usage, name + " takes no value");
+    throw Error(ErrorKind::usage, name + " needs a value", "", name + " " + detail::value_name(*option));
   }
   throw Error(ErrorKind::usage, what);
 }
@@ -220,7 +229,9 @@ const Command* split_arguments(CLI::App& app, const Tool& tool, const std::vecto
   } catch (const CLI::ParseError& error) {
     refuse_form(tool, command(), error);
   }
-  if (const auto rest = app.remaining(true); !rest.empty()) refuse_rest(tool, command(), rest);
+  std::vector<std::string> rest = app.remaining(true);
+  std::erase(rest, "--");  // the mark itself stays there too
+  if (!rest.empty()) refuse_rest(tool, command(), rest);
   if (command() == nullptr && !tool.commands.empty() && tool.command_required) {
     throw Error(ErrorKind::usage, "no command given", "", "'" + tool.name + " -h' lists them");
   }

@@ -111,26 +111,17 @@ bool Condition::compare(const T& left, const T& right) const {
 }
 
 bool Condition::holds(const JsonField& value) const {
-  switch (value.kind) {
-    case JsonKind::missing:
-    case JsonKind::array:
-    case JsonKind::object:
-      return false;
-    case JsonKind::string: {
-      std::string text;
-      append_json_string(value.raw, text);
-      const std::optional<double> number = number_ ? parse_real(text) : std::nullopt;
-      return number ? compare(*number, *number_) : compare(text, value_);
-    }
-    case JsonKind::number: {
-      const std::optional<double> number = number_ ? parse_real(value.raw) : std::nullopt;
-      return number && compare(*number, *number_);
-    }
-    case JsonKind::null:
-    case JsonKind::boolean:
-      return compare(std::string(value.raw), value_);
+  if (value.kind == JsonKind::missing || value.kind == JsonKind::array || value.kind == JsonKind::object) return false;
+  std::string text(value.raw);
+  if (value.kind == JsonKind::string) {
+    text.clear();
+    append_json_string(value.raw, text);
   }
-  return false;
+  const std::optional<double> number = number_ ? parse_real(text) : std::nullopt;
+  if (number) return compare(*number, *number_);
+  const bool has_order = value.kind == JsonKind::string && !number_;
+  const bool only_equality = comparison_ == Comparison::equal || comparison_ == Comparison::not_equal;
+  return (has_order || only_equality) && compare(text, value_);
 }
 
 DocumentParser::DocumentParser(const DocumentOptions& options) : options_(options), scanner_(wanted_paths(options)) {}

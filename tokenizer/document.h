@@ -44,9 +44,9 @@ struct DropCounts {
   KEEL_API void add(const DropCounts& other);
 };
 
-/// "score>=3", "lang==en", "meta.source!=web": a field, a comparison and a value. Numbers compare as numbers where the
-/// value is one and so is the field; otherwise strings (and true, false, null) compare byte by byte. A record without
-/// the field does not pass.
+/// "score>=3", "lang==en", "meta.source!=web": a field, a comparison and a value. Where value and field are numbers (in
+/// quotes too, unless the value is in quotes) they compare as numbers; otherwise strings compare byte by byte, and what
+/// is not a string, or is compared with a number, only with == and !=. A record without the field does not pass.
 class KEEL_API Condition {
  public:
   /// Error(usage) if it cannot be read.

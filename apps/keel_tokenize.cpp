@@ -167,7 +167,7 @@ Tool tokenize_tool() {
   Tool tool{.name = kToolName, .summary = "Turn text files into token shards, and look at them."};
   tool.commands = {encode_command(), ids_command(), decode_command(), info_command()};
   tool.examples = {tool.commands[0].examples[0], tool.commands[1].examples[0], tool.commands[3].examples[1]};
-  for (const ConfigKey& key : encode_schema().keys()) tool.config_keys.push_back(key.path);
+  tool.config = &encode_schema();
   return tool;
 }
 

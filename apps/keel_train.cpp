@@ -68,7 +68,7 @@ Tool train_tool() {
       {"keel-train --config keel-64.json --set model.residual_scheme=pre --data data/fwe --out runs/pre-64",
        "the same with Pre-LN"},
   };
-  for (const ConfigKey& declared : schema.keys()) tool.config_keys.push_back(declared.path);
+  tool.config = &schema;
   return tool;
 }
 

@@ -73,8 +73,9 @@ struct Tool {
   std::vector<Command> commands = {};  ///< none: the tool is one command
   bool command_required = true;        ///< false: options and arguments alone are fine too
   std::vector<Example> examples = {};
-  /// Config keys, so that a misspelt or undeclared option that is one gets the hint "--set train.steps=..."
-  std::vector<std::string> config_keys = {};
+  /// The settings behind --config and --set (it outlives the tool): listed by --help, and an unknown option that is one
+  /// of them gets the hint "--set train.steps=...".
+  const ConfigSchema* config = nullptr;
 };
 
 /// What was asked for. Names are given as declared, with dashes ("--steps", for "-o,--out" the long one) or as "INPUT".

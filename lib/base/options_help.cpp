@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "keel/base/config.h"
 #include "keel/base/error.h"
 #include "keel/base/options.h"
 #include "keel/base/options_internal.h"
@@ -38,7 +39,7 @@ std::string left_column(const Option& option) {
 
 std::string range_text(const Option& option) {
   const bool low = std::isfinite(option.minimum);
-  const bool high = std::isfinite(option.maximum);
+  const bool high = option.maximum < 9e15;  // above, a limit of the number format and not of the option
   if (low && high && !option.above_minimum) return format_real(option.minimum) + " to " + format_real(option.maximum);
   std::string text;
   if (low) text = (option.above_minimum ? "above " : "at least ") + format_real(option.minimum);
@@ -66,25 +67,61 @@ std::string facts(const Option& option) {
   return parts.empty() ? "" : " [" + fmt::format("{}", fmt::join(parts, "; ")) + "]";
 }
 
-std::string rows(const std::vector<const Option*>& options, bool full) {
+/// A name and what it means.
+struct Row {
+  std::string name, help;
+};
+
+/// Two columns; names that are too long have a line of their own.
+std::string two_columns(const std::vector<Row>& rows) {
   size_t width = 0;
-  for (const Option* option : options) {
-    if (const size_t length = left_column(*option).size(); length <= kWidestName) width = std::max(width, length);
+  for (const Row& row : rows) {
+    if (row.name.size() <= kWidestName) width = std::max(width, row.name.size());
   }
   std::string text;
-  for (const Option* option : options) {
-    std::string row = left_column(*option);
-    const std::string help = option->help + (full ? facts(*option) : "");
-    if (row.size() > width && !help.empty()) row += "\n" + std::string(width + 2, ' ');
-    row.resize(std::max(row.size(), help.empty() ? 0 : width), ' ');
+  for (const Row& row : rows) {
+    std::string line = row.name;
+    if (line.size() > width && !row.help.empty()) line += "\n" + std::string(width + 2, ' ');
+    line.resize(std::max(line.size(), row.help.empty() ? 0 : width), ' ');
     std::string between = "  ";
-    for (const std::string& line : help.empty() ? std::vector<std::string>{} : wrap(help, kColumns - width - 4)) {
-      row += between + line;
+    for (const std::string& part :
+         row.help.empty() ? std::vector<std::string>{} : wrap(row.help, kColumns - width - 4)) {
+      line += between + part;
       between = "\n" + std::string(width + 4, ' ');
     }
-    text += "  " + row + "\n";
+    text += "  " + line + "\n";
   }
   return text;
+}
+
+std::string rows(const std::vector<const Option*>& options, bool full) {
+  std::vector<Row> table;
+  for (const Option* option : options)
+    table.push_back({left_column(*option), option->help + (full ? facts(*option) : "")});
+  return two_columns(table);
+}
+
+/// The settings of --config and --set that have no option of their own.
+std::string config_rows(const Tool& tool) {
+  const ConfigSchema& schema = *tool.config;
+  const auto has_option = [&](const std::string& key) {
+    const auto sets = [&](const Option& option) { return option.config_key == key; };
+    return std::any_of(tool.options.begin(), tool.options.end(), sets) ||
+           std::any_of(tool.commands.begin(), tool.commands.end(), [&](const Command& command) {
+             return std::any_of(command.options.begin(), command.options.end(), sets);
+           });
+  };
+  std::vector<Row> table;
+  for (const ConfigKey& key : schema.keys()) {
+    if (has_option(key.path)) continue;
+    Option option = option_of_key(schema, key.path, "--" + key.path);
+    option.config_key.clear();
+    std::string what =
+        option.type == OptionType::choice ? " [one of " + fmt::format("{}", fmt::join(option.choices, ", ")) + "]" : "";
+    table.push_back({key.path, key.help + what + facts(option)});
+  }
+  if (table.empty()) return "";
+  return "\nSettings (groups and keys of the --config file, or --set KEY=VALUE):\n" + two_columns(table);
 }
 
 std::string usage_line(const Tool& tool, const Command* command) {
@@ -199,7 +236,9 @@ std::string full_help(const Tool& tool, std::string_view name) {
     }
     text += "\nFor all commands:\n";
   }
-  return text + grouped_rows(detail::options_for(tool, command)) + example_rows(examples_of(tool, command));
+  text += grouped_rows(detail::options_for(tool, command));
+  if (tool.config != nullptr) text += config_rows(tool);
+  return text + example_rows(examples_of(tool, command));
 }
 
 }  // namespace keel

@@ -3,6 +3,7 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 
+#include "keel/base/config.h"
 #include "keel/base/config_internal.h"
 #include "keel/base/error.h"
 #include "keel/base/options.h"
@@ -103,7 +104,9 @@ std::string hint_for_option(const Tool& tool, const Command* command, const std:
   std::string key =
       name.substr(name.find_first_not_of('-') == std::string::npos ? name.size() : name.find_first_not_of('-'));
   std::replace(key.begin(), key.end(), '-', '_');
-  for (const std::string& path : tool.config_keys) {
+  if (tool.config == nullptr) return "--help lists all options";
+  for (const ConfigKey& setting : tool.config->keys()) {
+    const std::string& path = setting.path;
     if (path == key || path.ends_with("." + key) || path.starts_with(key + ".")) return "use --set " + path + "=...";
   }
   return "--help lists all options";

@@ -41,8 +41,8 @@ Tool single() {
   tool.options.push_back(threads_option());
   for (Option& option : config_options(schema())) tool.options.push_back(option);
   for (Option& option : device_options()) tool.options.push_back(option);
-  const ConfigSchema known = schema();
-  for (const ConfigKey& key : known.keys()) tool.config_keys.push_back(key.path);
+  static const ConfigSchema known = schema();
+  tool.config = &known;
   return tool;
 }
 
@@ -227,6 +227,7 @@ TEST(Help, IsOneScreenEndingWithExamples) {
 
 TEST(Help, NamesEveryOptionWithItsFacts) {
   const std::string text = full_help(single());
+  EXPECT_NE(text.find("Settings (groups and keys"), std::string::npos) << "settings without an option of their own";
   for (const Option& option : single().options) {
     if (option.hidden) continue;
     const std::string name = option.negatable ? "--[no-]" + option.name.substr(2) : option.name;

@@ -7,10 +7,12 @@
 #include <array>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "keel/base/hash.h"
 #include "keel/base/signals.h"
+#include "keel/tokenizer/bpe_merger.h"
 #include "keel/tokenizer/sentencepiece_model.h"
 #include "keel/tokenizer/utf8_repair.h"
 
@@ -20,7 +22,8 @@ namespace {
 using PieceType = SentencepieceModel::PieceType;
 
 constexpr std::string_view kSpacePiece = "\xE2\x96\x81";  // U+2581
-constexpr int64_t kMaxPartBytes = 16 << 20;
+constexpr int64_t kMaxPartBytes = 64 << 20;               // of the merger, which takes 60 bytes a byte
+constexpr int64_t kMaxLibraryPartBytes = 16 << 20;        // of the library, which takes 210
 constexpr int64_t kLargePartBytes = 1 << 20;
 
 // True if some character of `text` other than U+2581 stands in front of a U+2581, or a plain space anywhere.
@@ -54,13 +57,13 @@ class PartCache {
     return true;
   }
 
-  void insert(std::string_view part, const std::vector<int>& ids) {
-    if (part.size() > kMaxKey || ids.empty() || ids.size() > kMaxIds) return;
+  void insert(std::string_view part, const int32_t* ids, size_t count) {
+    if (part.size() > kMaxKey || count == 0 || count > kMaxIds) return;
     Slot& slot = slots_[index(part)];
     slot.size = static_cast<uint8_t>(part.size());
-    slot.count = static_cast<uint8_t>(ids.size());
+    slot.count = static_cast<uint8_t>(count);
     std::memcpy(slot.key.data(), part.data(), part.size());
-    std::copy(ids.begin(), ids.end(), slot.ids.begin());
+    std::copy_n(ids, count, slot.ids.begin());
   }
 
  private:
@@ -84,7 +87,8 @@ struct ControlPiece {
 struct Shared {
   SentencepieceModel model;
   sentencepiece::SentencePieceProcessor processor;
-  bool cuts = false;
+  bool cuts = false;                   // texts may be cut in front of spaces
+  std::optional<BpeMerger> merger;     // where cuts are exact and the model is plain enough
   std::vector<ControlPiece> controls;  // longest first
   std::array<bool, 256> begins_control{};
   std::vector<int> byte_values;  // by id; -1 for other pieces
@@ -137,30 +141,56 @@ class SentencepieceEncoder : public TokenEncoder {
   }
 
   void encode_cut_part(std::string_view text, size_t begin, size_t end, std::vector<int32_t>& ids) {
-    if (begin > 0 && shared_->model.add_dummy_prefix) ++begin;  // the library puts this space there by itself
+    if (begin > 0 && shared_->model.add_dummy_prefix) ++begin;  // every part gets one in front
     const std::string_view part = text.substr(begin, end - begin);
     if (cache_.find(part, ids)) return;
-    encode_part(part, ids);
-    cache_.insert(part, part_ids_);
+    const size_t before = ids.size();
+    if (shared_->merger) {
+      merge_part(part, ids);
+    } else {
+      encode_part(part, ids);
+    }
+    cache_.insert(part, ids.data() + before, ids.size() - before);
+  }
+
+  void merge_part(std::string_view part, std::vector<int32_t>& ids) {
+    if (part.empty()) return;
+    const std::unique_lock<std::mutex> lock = admit(part, kMaxPartBytes);
+    normalized_.clear();
+    if (shared_->model.add_dummy_prefix) normalized_ += kSpacePiece;
+    for (size_t at = 0; at < part.size();) {
+      const size_t space = std::min(part.find(' ', at), part.size());
+      normalized_.append(part.substr(at, space - at));
+      if (space < part.size()) normalized_ += kSpacePiece;
+      at = space + 1;
+    }
+    shared_->merger->encode(normalized_, workspace_, ids);
+    if (lock) workspace_ = {};
   }
 
   void encode_part(std::string_view part, std::vector<int32_t>& ids) {
-    throw_if_stopped();
-    const auto size = static_cast<int64_t>(part.size());
-    if (size > kMaxPartBytes) {
-      throw TextTooLong(
-          fmt::format("{} bytes without a place where this tokenizer may cut, of {} at most", size, kMaxPartBytes));
-    }
-    static std::mutex one_large_part;
-    std::unique_lock<std::mutex> lock;
-    if (size > kLargePartBytes) lock = std::unique_lock(one_large_part);
+    const std::unique_lock<std::mutex> lock = admit(part, kMaxLibraryPartBytes);
     const auto status = shared_->processor.Encode(part, &part_ids_);
     if (!status.ok()) throw Error(ErrorKind::internal, "sentencepiece: " + status.ToString());
     ids.insert(ids.end(), part_ids_.begin(), part_ids_.end());
   }
 
+  // Large parts take much memory: they wait for each other.
+  static std::unique_lock<std::mutex> admit(std::string_view part, int64_t most) {
+    throw_if_stopped();
+    const auto size = static_cast<int64_t>(part.size());
+    if (size > most) {
+      throw TextTooLong(
+          fmt::format("{} bytes without a place where this tokenizer may cut, of {} at most", size, most));
+    }
+    static std::mutex one_large_part;
+    return size > kLargePartBytes ? std::unique_lock(one_large_part) : std::unique_lock<std::mutex>();
+  }
+
   std::shared_ptr<const Shared> shared_;
   PartCache cache_;
+  BpeMerger::Workspace workspace_;
+  std::string normalized_;
   std::vector<int> part_ids_;
 };
 
@@ -232,6 +262,7 @@ class SentencepieceTokenizer : public Tokenizer {
                   name);
     }
     shared->cuts = cuts_are_exact(shared->model);
+    if (shared->cuts && BpeMerger::is_for(shared->model)) shared->merger.emplace(shared->model);
     collect_pieces(*shared);
     shared_ = std::move(shared);
   }

@@ -15,7 +15,7 @@ class Quickstart(ToolTest):
         if pathlib.Path(os.environ["KEEL_BIN"]).resolve() != ROOT / "build" / "release" / "bin":
             self.skipTest("the quickstart uses build/release, these tests another build")
         out = self.dir / "out folder"
-        result = subprocess.run([ROOT / "examples" / "quickstart.sh", "--steps", "3"], cwd=self.dir, capture_output=True, text=True,
+        result = subprocess.run([ROOT / "examples" / "quickstart.sh", "--steps", "3", "--set", "validate.tokens=2048"], cwd=self.dir, capture_output=True, text=True,
                                 env={**os.environ, "KEEL_QUICKSTART_OUT": str(out)})
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         rows = {line.split()[0]: line.split()[1:] for line in (out / "summary.txt").read_text().splitlines()}
@@ -27,7 +27,7 @@ class Quickstart(ToolTest):
             results = report["results"]
             self.assertEqual(rows[scheme][:2], ["3", str(results["tokens"])])
             self.assertEqual(rows[scheme][5], f"{results['val_loss']:.4f}")
-            self.assertEqual(rows["unigram"][4], f"{results['unigram_loss']:.4f}")
+            self.assertEqual(rows["unigram"][5], f"{results['unigram_loss']:.4f}")
             self.assertTrue((out / scheme / "checkpoints" / "step-00000003" / "manifest.json").is_file())
             self.assertEqual(report["config"]["model"].pop("residual_scheme"), scheme)
             configs.append(report["config"])

@@ -97,7 +97,9 @@ std::map<std::string, std::vector<float>> drawn(const ModelConfig& config, uint6
 TEST(InitialiseParameters, DependOnSeedAndNameAlone) {
   const auto keel = drawn(small("keel"), 1, 1), pre = drawn(small("pre"), 1, 3), other = drawn(small("keel"), 2, 1);
   for (const auto& [name, values] : pre) {
-    if (keel.contains(name)) EXPECT_EQ(keel.at(name), values) << name;
+    if (keel.contains(name)) {
+      EXPECT_EQ(keel.at(name), values) << name;
+    }
   }
   EXPECT_NE(keel.at("lm_head.weight"), other.at("lm_head.weight"));
   EXPECT_NE(keel.at("model.layers.0.mlp.up_proj.weight"), keel.at("model.layers.0.mlp.gate_proj.weight"));

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "keel/kernels/attention/attention_ref.h"
+#include "keel/kernels/cross_entropy/cross_entropy_ref.h"
+#include "keel/kernels/embedding/embedding_ref.h"
+#include "keel/kernels/rms_norm/rms_norm_ref.h"
+#include "keel/kernels/rope/rope_ref.h"
+#include "keel/kernels/swiglu/swiglu_ref.h"
+#include "keel/model/model_config.h"
+#include "keel/model/parameters.h"
+
+// The whole decoder as plain loops over the references of its operations, for any scalar: the summed loss as a function
+// of the parameters. Its gradients follow by complex steps; nothing here knows how the decoder fuses or stores things.
+namespace keel::reference {
+
+struct DecoderBatch {
+  std::vector<int32_t> tokens, targets, positions, cu_seqlens;
+  std::vector<double> weights;
+};
+
+template <class S>
+class DecoderLoss {
+ public:
+  /// parameters: the flat array of `layout`.
+  DecoderLoss(const ModelConfig& config, const ParameterLayout& layout, const std::vector<S>& parameters,
+              const DecoderBatch& batch)
+      : config_(config), layout_(layout), parameters_(parameters), batch_(batch) {}
+
+  /// sum_n weights[n] nll[n]
+  S operator()() const {
+    const std::vector<Wiring> wiring = wiring_table(config_);
+    std::vector<S> x = embedding(batch_.tokens, tensor(layout_.embedding), config_.hidden_size);
+    for (int64_t l = 0; l < config_.sublayers(); ++l) {
+      const SublayerParameters& own = layout_.sublayers[l];
+      const std::vector<S> u = normed(x, own.inner_norm);
+      const std::vector<S> F = l % 2 == 0 ? attention_branch(own, u) : mlp_branch(own, u);
+      for (size_t i = 0; i < x.size(); ++i) x[i] = S(wiring[l].a) * x[i] + S(wiring[l].b) * F[i];
+      x = normed(x, own.outer_norm);
+    }
+    std::vector<S> nll;
+    return cross_entropy<S>({.N = N(), .d = config_.hidden_size, .V = config_.vocab_size},
+                            normed(x, layout_.final_norm), tensor(layout_.head), batch_.targets, batch_.weights, nll);
+  }
+
+ private:
+  int64_t N() const { return static_cast<int64_t>(batch_.tokens.size()); }
+
+  std::vector<S> tensor(int64_t index) const {
+    const auto begin = parameters_.begin() + layout_.at(index).offset;
+    return {begin, begin + layout_.at(index).size};
+  }
+
+  std::vector<S> normed(const std::vector<S>& x, int64_t gain) const {
+    return gain < 0 ? x : rms_norm(x, tensor(gain), config_.rms_norm_eps).y;
+  }
+
+  /// y = x W^T
+  std::vector<S> product(const std::vector<S>& x, int64_t weight) const {
+    const int64_t out = layout_.at(weight).shape[0], in = layout_.at(weight).shape[1];
+    const std::vector<S> W = tensor(weight);
+    std::vector<S> y(N() * out);
+    for (int64_t n = 0; n < N(); ++n) {
+      for (int64_t o = 0; o < out; ++o) {
+        for (int64_t i = 0; i < in; ++i) y[n * out + o] += x[n * in + i] * W[o * in + i];
+      }
+    }
+    return y;
+  }
+
+  std::vector<S> rotated(const std::vector<S>& x, int64_t heads) const {
+    const int64_t half = config_.head_dim / 2;
+    std::vector<double> cos, sin;
+    for (int32_t position : batch_.positions) {
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle = position * std::pow(config_.rope_theta,
+                                                 -2.0 * static_cast<double>(i) / static_cast<double>(config_.head_dim));
+        cos.push_back(std::cos(angle));
+        sin.push_back(std::sin(angle));
+      }
+    }
+    return rope(x, cos, sin, heads, config_.head_dim, 1);
+  }
+
+  std::vector<S> attention_branch(const SublayerParameters& own, const std::vector<S>& u) const {
+    const AttentionShape shape{.cu_seqlens = batch_.cu_seqlens,
+                               .heads = config_.num_attention_heads,
+                               .kv_heads = config_.num_key_value_heads,
+                               .head_dim = config_.head_dim,
+                               .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim))};
+    std::vector<S> out, lse;
+    attention(shape, rotated(product(u, own.q_proj), shape.heads), rotated(product(u, own.k_proj), shape.kv_heads),
+              product(u, own.v_proj), out, lse);
+    return product(out, own.o_proj);
+  }
+
+  std::vector<S> mlp_branch(const SublayerParameters& own, const std::vector<S>& u) const {
+    return product(swiglu(product(u, own.gate_proj), product(u, own.up_proj)), own.down_proj);
+  }
+
+  const ModelConfig& config_;
+  const ParameterLayout& layout_;
+  const std::vector<S>& parameters_;
+  const DecoderBatch& batch_;
+};
+
+}  // namespace keel::reference

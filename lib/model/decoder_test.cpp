@@ -1,0 +1,215 @@
+#include "keel/model/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <complex>
+#include <map>
+
+#include "keel/model/decoder_ref.h"
+#include "support/numeric.h"
+
+namespace keel {
+namespace {
+
+using testing::Random;
+using Complex = std::complex<double>;
+
+/// A small model with parameters away from their initial values, a batch, and buffers for both.
+struct Case {
+  ModelConfig config;
+  ParameterLayout layout;
+  std::vector<float> weights, gradients, batch_weights;
+  reference::DecoderBatch batch;
+  ArenaPlan arena_plan;
+  DecoderPlan plan;
+
+  Case(ModelConfig c, std::vector<int32_t> cu_seqlens, uint64_t seed, bool masked = false, bool training = true)
+      : config(resolved(c)), layout(parameter_layout(config)) {
+    Random random(seed);
+    weights.assign(layout.size, 0);
+    gradients.assign(layout.size, std::numeric_limits<float>::quiet_NaN());
+    for (const Parameter& p : layout.parameters) {
+      for (int64_t i = 0; i < p.size; ++i) {
+        weights[p.offset + i] = static_cast<float>(p.is_matrix() ? 0.3 * random.normal() : 1 + 0.2 * random.normal());
+      }
+    }
+    batch.cu_seqlens = std::move(cu_seqlens);
+    for (size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+      for (int32_t n = batch.cu_seqlens[s]; n < batch.cu_seqlens[s + 1]; ++n) {
+        batch.positions.push_back(n - batch.cu_seqlens[s]);
+        batch.tokens.push_back(static_cast<int32_t>(random.integer(0, config.vocab_size - 1)));
+        batch.targets.push_back(static_cast<int32_t>(random.integer(0, config.vocab_size - 1)));
+        batch.weights.push_back(masked && random.uniform() < 0.4 ? 0 : 1);
+      }
+    }
+    batch_weights.assign(batch.weights.begin(), batch.weights.end());
+    const int64_t N = batch.cu_seqlens.back();
+    plan = plan_decoder(config, all_sublayers(config), {.max_tokens = N, .max_positions = N, .training = training},
+                        arena_plan);
+  }
+
+  ParameterBuffers parameters() {
+    return {
+        .layout = &layout, .weights = {weights.data(), {layout.size}}, .gradients = {gradients.data(), {layout.size}}};
+  }
+
+  template <class T>
+  static View<const T, 1> view(const std::vector<T>& v) {
+    return {v.data(), {static_cast<int64_t>(v.size())}};
+  }
+  FlatBatch flat() const {
+    return {.tokens = view(batch.tokens),
+            .targets = view(batch.targets),
+            .positions = view(batch.positions),
+            .weights = view(batch_weights),
+            .cu_seqlens = view(batch.cu_seqlens)};
+  }
+};
+
+/// |g - g_ref|_2 <= 1e-5 |g_ref|_2 for each tensor: some twenty operations deep, each within a few sqrt(n) u of exact,
+/// u = 6e-8.
+constexpr double kTensorTolerance = 1e-5;
+
+void expect_matches_reference(Case& c) {
+  Context ctx(2);
+  const Arena arena(c.arena_plan);
+  Decoder decoder(ctx, c.config, c.plan, arena);
+  std::vector<StepScalars> scalars(1);
+  ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
+
+  std::vector<Complex> at(c.weights.begin(), c.weights.end());
+  const reference::DecoderLoss<Complex> loss(c.config, c.layout, at, c.batch);
+  const double expected_loss = std::real(loss());
+  EXPECT_TRUE(testing::is_close(scalars[0].loss_sum, expected_loss, 1e-6 * expected_loss))
+      << scalars[0].loss_sum << " " << expected_loss;
+  for (const Parameter& p : c.layout.parameters) {
+    double difference = 0, norm = 0;
+    for (int64_t i = p.offset; i < p.offset + p.size; ++i) {
+      at[i].imag(testing::kComplexStep);
+      const double expected = std::imag(loss()) / testing::kComplexStep;
+      at[i].imag(0);
+      difference += (c.gradients[i] - expected) * (c.gradients[i] - expected);
+      norm += expected * expected;
+    }
+    EXPECT_GT(norm, 0) << p.name;
+    EXPECT_TRUE(std::sqrt(difference) <= kTensorTolerance * std::sqrt(norm))
+        << p.name << ": " << std::sqrt(difference / norm);
+  }
+}
+
+ModelConfig small(const std::string& scheme) {
+  return {.vocab_size = 11,
+          .hidden_size = 6,
+          .intermediate_size = 5,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 2,
+          .num_key_value_heads = 1,
+          .head_dim = 4,
+          .residual_scheme = scheme};
+}
+
+TEST(Decoder, EveryGradientOfEverySchemeAgainstTheComplexStep) {
+  uint64_t seed = 1;
+  for (const ResidualScheme& scheme : residual_schemes()) {
+    SCOPED_TRACE(scheme.name);
+    Case c(small(std::string(scheme.name)), {0, 5, 9}, seed++);
+    expect_matches_reference(c);
+  }
+}
+
+TEST(Decoder, OptionsAgainstTheComplexStep) {
+  std::map<std::string, ModelConfig> configs{{"tied", small("keel")},
+                                             {"alpha", small("keel")},
+                                             {"final norm", small("post")},
+                                             {"no final norm", small("pre")}};
+  configs["tied"].tie_word_embeddings = true;
+  configs["alpha"].residual_alpha = 2.5;
+  configs["final norm"].final_norm = true;
+  configs["no final norm"].final_norm = false;
+  for (const auto& [name, config] : configs) {
+    SCOPED_TRACE(name);
+    Case c(config, {0, 7}, 20);
+    expect_matches_reference(c);
+  }
+}
+
+TEST(Decoder, DocumentsAndLossMaskAgainstTheComplexStep) {
+  Case c(small("keel"), {0, 1, 4, 4, 9}, 30, true);
+  expect_matches_reference(c);
+}
+
+TEST(Decoder, AccumulationAddsExactly) {
+  Case c(small("keel"), {0, 5, 9}, 40);
+  Context ctx(1);
+  const Arena arena(c.arena_plan);
+  Decoder decoder(ctx, c.config, c.plan, arena);
+  std::vector<StepScalars> scalars(1);
+  const View<StepScalars, 1> s(scalars.data(), {1});
+  ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, s));
+  const std::vector<float> once = c.gradients;
+  ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, s));
+  for (const Parameter& p : c.layout.parameters) {
+    for (int64_t i = p.offset; i < p.offset + p.size; ++i)
+      ASSERT_EQ(c.gradients[i], once[i]) << p.name << ": not accumulating overwrites";
+  }
+  ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), true, s));
+  for (const Parameter& p : c.layout.parameters) {
+    double worst = 0, largest = 0;
+    for (int64_t i = p.offset; i < p.offset + p.size; ++i) {
+      worst = std::max(worst, std::abs(static_cast<double>(c.gradients[i]) - 2.0 * once[i]));
+      largest = std::max(largest, std::abs(static_cast<double>(once[i])));
+    }
+    EXPECT_TRUE(worst <= 1e-5 * largest) << p.name;
+  }
+  EXPECT_EQ(scalars[0].weight_sum, 3 * 9);
+}
+
+TEST(Decoder, InferenceWithSharedBuffersGivesTheSameLoss) {
+  for (const ResidualScheme& scheme : residual_schemes()) {
+    SCOPED_TRACE(scheme.name);
+    std::vector<StepScalars> scalars(2);
+    for (bool training : {true, false}) {
+      Case c(small(std::string(scheme.name)), {0, 5, 9}, 50, false, training);
+      Context ctx(1);
+      const Arena arena(c.arena_plan);
+      Decoder decoder(ctx, c.config, c.plan, arena);
+      ASSERT_TRUE(decoder.forward(c.parameters(), c.flat()));
+      decoder.loss(c.parameters(), c.flat(), {&scalars[training ? 0 : 1], {1}});
+    }
+    EXPECT_EQ(scalars[0].loss_sum, scalars[1].loss_sum);
+  }
+}
+
+TEST(Decoder, SameBitsForAnyNumberOfThreads) {
+  Case c(small("keel"), {0, 40, 90, 130}, 60);
+  std::vector<float> first;
+  for (int threads : {1, 2, 3}) {
+    Context ctx(threads);
+    const Arena arena(c.arena_plan);
+    Decoder decoder(ctx, c.config, c.plan, arena);
+    std::vector<StepScalars> scalars(1);
+    ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
+    std::vector<float> norms;  // the gradients of our own reductions; products belong to the library
+    for (const Parameter& p : c.layout.parameters) {
+      if (p.parameter_class == ParameterClass::norm)
+        norms.insert(norms.end(), c.gradients.begin() + p.offset, c.gradients.begin() + p.offset + p.size);
+    }
+    if (first.empty()) first = norms;
+    EXPECT_EQ(first, norms) << threads;
+  }
+}
+
+TEST(Decoder, InterruptionEndsThePass) {
+  Case c(small("keel"), {0, 5}, 70);
+  Context ctx(1);
+  const Arena arena(c.arena_plan);
+  int asked = 0;
+  Decoder decoder(ctx, c.config, c.plan, arena, [&] { return ++asked > 6; });
+  std::vector<StepScalars> scalars(1);
+  EXPECT_FALSE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}))
+      << "in the backward pass";
+  EXPECT_FALSE(decoder.forward(c.parameters(), c.flat()));
+}
+
+}  // namespace
+}  // namespace keel

@@ -230,6 +230,18 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
   refuse_if_true(config, "train.stop_on_divergence");
   TrainSettings s;
   s.data.sequence_length = sequence_length_of(config);
+void set_model_keys(Config& config, const ModelConfig& model, const std::string& origin) {
+  const auto set = [&](const char* key, const Json& value) {
+    config.apply_value(key, value, {.layer = ConfigLayer::flag, .name = origin});
+  };
+  for (const SizeKey& size : kSizes) set(size.key, model.*size.field);
+  for (const RealKey& real : kReals) set(real.key, model.*real.field);
+  set("model.tie_word_embeddings", model.tie_word_embeddings);
+  set("model.residual_scheme", model.residual_scheme);
+  set("model.residual_alpha", model.residual_alpha ? Json(*model.residual_alpha) : Json());
+  set("model.final_norm", model.has_final_norm());
+}
+
   s.model = resolve_model(config, facts, s.data.sequence_length);
   s.plain_init = config.text("model.init") == "plain";
   s.seed = static_cast<uint64_t>(config.integer("train.seed"));

@@ -243,6 +243,19 @@ class Resume(TrainTest):
     def test_without_a_directory_starts_and_says_so(self):
         result = self.train("new", ["--resume"])
         self.assertIn("step 0", result.stderr)
+    def test_of_a_run_that_started_from_another_model(self):
+        self.train("pre", ["--set", "model.residual_scheme=pre", "--set", "model.rms_norm_eps=1e-6", "--set", "model.tie_word_embeddings=true", "--steps", "2"])
+        changes = config()
+        del changes["model"]
+        self.write_config(changes, "init.json")
+        init = ["--init", self.dir / "pre"]
+        self.train("whole", init, name="init.json")
+        self.train("run", [*init, "--steps", "5"], name="init.json")
+        model = json.loads((self.dir / "run" / "run.json").read_text())["config"]["model"]
+        self.assertEqual((model["residual_scheme"], model["rms_norm_eps"], model["hidden_size"]), ("pre", 1e-6, 16))
+        self.train("run", ["--steps", "12", "--resume"], name="init.json")
+        self.assertEqual(self.metrics(), self.metrics("whole"))
+
 
     def test_damaged_newest_checkpoint_is_skipped(self):
         self.train("whole")

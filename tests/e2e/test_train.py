@@ -231,6 +231,9 @@ class Resume(TrainTest):
         self.train("cosine", ["--steps", "5"], name="cosine.json")
         result = self.train("cosine", ["--steps", "9", "--resume"], code=2, name="cosine.json")
         self.assertRegex(result.stderr, r"5 steps.*9")
+        result = self.train("cosine", ["--steps", "9", "--resume", "--override", "train.log_every=2"], code=2, name="cosine.json")
+        self.assertRegex(result.stderr, r"5 steps.*9")
+        self.train("cosine", ["--steps", "5", "--resume", "--override", "train.steps=9"], name="cosine.json")
 
     def test_override_applies_from_here_on_and_is_recorded(self):
         self.train("run", ["--steps", "5"])

@@ -62,7 +62,13 @@ class TrainingRun {
   RunOutcome run() {
     if (settings_.validate.unigram && setup_.validation) score_frequencies();
     progress_.start("train", settings_.steps, "steps", outcome_.step, false);
-    while (continue_run()) {
+    try {
+      while (continue_run()) {
+      }
+    } catch (const Error& error) {
+      // Data that turns out to be damaged later must not cost the steps done so far.
+      if (error.kind() == ErrorKind::format) save();
+      throw;
     }
     progress_.finish();
     save();

@@ -243,9 +243,6 @@ class Resume(TrainTest):
         overrides = json.loads((self.dir / "run" / "run.json").read_text())["overrides"]
         self.assertEqual([(o["from_step"], o["key"], o["before"], o["after"]) for o in overrides], [(5, "optimizer.learning_rate", "0.01", "0.002")])
 
-    def test_without_a_directory_starts_and_says_so(self):
-        result = self.train("new", ["--resume"])
-        self.assertIn("step 0", result.stderr)
     def test_of_a_run_that_started_from_another_model(self):
         self.train("pre", ["--set", "model.residual_scheme=pre", "--set", "model.rms_norm_eps=1e-6", "--set", "model.tie_word_embeddings=true", "--steps", "2"])
         changes = config()
@@ -259,6 +256,9 @@ class Resume(TrainTest):
         self.train("run", ["--steps", "12", "--resume"], name="init.json")
         self.assertEqual(self.metrics(), self.metrics("whole"))
 
+    def test_without_a_directory_starts_and_says_so(self):
+        result = self.train("new", ["--resume"])
+        self.assertIn("step 0", result.stderr)
 
     def test_damaged_newest_checkpoint_is_skipped(self):
         self.train("whole")
@@ -341,6 +341,12 @@ class Misuse(TrainTest):
         for part in ("data.bin", "61", "document 2", "position 5"):
             self.assertIn(part, result.stderr)
         self.assertFalse(list((self.dir / "run" / "checkpoints").iterdir()))
+
+    def test_damaged_data_found_later_costs_no_step(self):
+        write_megatron(self.dir / "val", [[61] * 100])
+        result = self.train(code=3)
+        self.assertIn("val.bin", result.stderr)
+        self.assertEqual(sorted(p.name for p in (self.dir / "run" / "checkpoints").iterdir()), ["step-00000004", "step-00000005"])
 
     def test_existing_output(self):
         self.train()

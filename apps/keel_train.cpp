@@ -92,9 +92,9 @@ bool is_run_directory(const std::string& path) {
 struct Command {
   Config config{train_schema()};
   std::string init_path;
-  bool resumes = false;  ///< an existing run directory goes on
-  std::optional<Config> before;
-  Json earlier;  ///< its run.json
+  bool resumes = false;                     ///< an existing run directory goes on
+  std::optional<Config> before, commanded;  ///< see ResumedConfig
+  Json earlier;                             ///< its run.json
   std::vector<AppliedOverride> overrides;
 };
 
@@ -114,6 +114,7 @@ Command read_command(const Options& options) {
       document, [&](Config& config) { apply_command(options, config); }, overrides);
   command.config = std::move(resumed.config);
   command.before = std::move(resumed.before);
+  command.commanded = std::move(resumed.commanded);
   command.overrides = std::move(resumed.overrides);
   command.resumes = true;
   command.earlier = document.root();
@@ -171,20 +172,27 @@ std::optional<Checkpoint> find_resume_point(const std::string& out) {
   return std::move(newest.checkpoint);
 }
 
-void require_same_run(const Command& command, const RunSetup& setup, const Checkpoint& checkpoint, RunSetup& changed) {
+/// The checkpoint and the command must belong to one run.
+void require_same_run(const Command& command, const RunSetup& setup, const Checkpoint& checkpoint) {
   if (checkpoint.trainer.contains("data"))
     require_same_data(command.earlier.value("data", Json::array()), data_identity(setup));
-  const int64_t micro = checkpoint.trainer.value("micro_batch_sequences", setup.settings.micro_batch_sequences);
-  if (setup.settings.micro_batch_is_auto) changed.settings.micro_batch_sequences = micro;
-  const bool length_overridden =
-      std::any_of(command.overrides.begin(), command.overrides.end(), [](const AppliedOverride& o) {
-        return o.key.starts_with("train.") || o.key.starts_with("schedule.") || o.key.starts_with("optimizer.");
-      });
-  if (length_overridden) return;
   TrainFacts facts{
       .data_vocab_size = setup.settings.model.vocab_size, .data_eod_id = setup.settings.data.eod_id, .init_model = {}};
   if (setup.init) facts.init_model = setup.settings.model;
-  require_same_rates(resolve_settings(*command.before, facts), setup.settings, checkpoint.step);
+  require_same_rates(resolve_settings(*command.before, facts), resolve_settings(*command.commanded, facts),
+                     checkpoint.step);
+}
+
+/// An automatic micro-batch stays what it was: it decides the order of sums.
+void keep_micro_batch(const Checkpoint& checkpoint, TrainSettings& settings) {
+  if (!settings.micro_batch_is_auto) return;
+  const int64_t micro = checkpoint.trainer.value("micro_batch_sequences", settings.micro_batch_sequences);
+  if (micro < 1 || settings.batch_sequences % micro != 0) {
+    throw Error(ErrorKind::format,
+                fmt::format("micro_batch_sequences {} does not divide a batch of {}", micro, settings.batch_sequences),
+                checkpoint.path + "/trainer.json");
+  }
+  settings.micro_batch_sequences = micro;
 }
 
 std::string summary(const RunOutcome& outcome, const RunSetup& setup, const std::string& out) {
@@ -214,7 +222,8 @@ int train(const Options& options, Context& ctx, const Command& command, RunSetup
   RunOptions run;
   if (command.resumes) run.resume = find_resume_point(out);
   if (run.resume) {
-    require_same_run(command, setup, *run.resume, setup);
+    require_same_run(command, setup, *run.resume);
+    keep_micro_batch(*run.resume, setup.settings);
     if (run.resume->step >= setup.settings.steps) {
       log::info("the run is finished: step {} of {}; nothing to do", run.resume->step, setup.settings.steps);
       return kExitOk;

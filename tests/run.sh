@@ -16,7 +16,10 @@ while [ $# -gt 0 ]; do
   esac
 done
 # From here on we stand elsewhere.
-[ -z "${KEEL_TEST_DATA:-}" ] || export KEEL_TEST_DATA="$(realpath "$KEEL_TEST_DATA")"
+if [ -n "${KEEL_TEST_DATA:-}" ]; then
+  KEEL_TEST_DATA=$(realpath "$KEEL_TEST_DATA")
+  export KEEL_TEST_DATA
+fi
 cd "$(dirname "$(realpath "$0")")/.."
 cores=$(nproc)
 

@@ -8,6 +8,8 @@ namespace keel {
 /// so that a sum does not depend on how many threads computed it.
 inline constexpr int64_t kReductionRows = 64;
 
-inline int64_t chunk_count(int64_t rows, int64_t chunk = kReductionRows) { return (rows + chunk - 1) / chunk; }
+inline int64_t chunk_count(int64_t rows, int64_t chunk = kReductionRows) {
+  return (rows + chunk - 1) / chunk;
+}
 
 }  // namespace keel

@@ -9,9 +9,12 @@ namespace keel {
 
 const char* isa_name(Isa isa) noexcept {
   switch (isa) {
-    case Isa::generic: return "generic";
-    case Isa::avx2: return "avx2";
-    case Isa::avx512: return "avx512";
+    case Isa::generic:
+      return "generic";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
   }
   return "?";
 }
@@ -19,9 +22,12 @@ const char* isa_name(Isa isa) noexcept {
 bool isa_available(Isa isa) noexcept {
 #if defined(__x86_64__)
   switch (isa) {
-    case Isa::generic: return true;
-    case Isa::avx2: return __builtin_cpu_supports("x86-64-v3") != 0;
-    case Isa::avx512: return __builtin_cpu_supports("x86-64-v4") != 0;
+    case Isa::generic:
+      return true;
+    case Isa::avx2:
+      return __builtin_cpu_supports("x86-64-v3") != 0;
+    case Isa::avx512:
+      return __builtin_cpu_supports("x86-64-v4") != 0;
   }
   return false;
 #else
@@ -34,7 +40,8 @@ Isa best_isa() {
   if (const char* wanted = std::getenv("KEEL_ISA"); wanted != nullptr && *wanted != '\0') {
     for (Isa isa : kFastestFirst) {
       if (std::string_view(wanted) != isa_name(isa)) continue;
-      if (!isa_available(isa)) throw Error(ErrorKind::usage, "this processor has no " + std::string(wanted), "KEEL_ISA");
+      if (!isa_available(isa))
+        throw Error(ErrorKind::usage, "this processor has no " + std::string(wanted), "KEEL_ISA");
       return isa;
     }
     throw Error(ErrorKind::usage, "unknown instruction set '" + std::string(wanted) + "'", "KEEL_ISA",

@@ -24,16 +24,24 @@ KEEL_API bool isa_available(Isa isa) noexcept;
 /// KEEL_DECLARE_ISA(void f(int x)) declares f in the namespace of each instruction set;
 /// KEEL_CALL_ISA(isa, f(x)) calls the right one. Use both inside namespace keel.
 #if defined(__x86_64__)
-#define KEEL_DECLARE_ISA(...)               \
-  namespace isa_generic { __VA_ARGS__; }    \
-  namespace isa_avx2 { __VA_ARGS__; }       \
-  namespace isa_avx512 { __VA_ARGS__; }
-#define KEEL_CALL_ISA(isa, ...)                              \
-  ((isa) == ::keel::Isa::avx512 ? isa_avx512::__VA_ARGS__    \
-   : (isa) == ::keel::Isa::avx2 ? isa_avx2::__VA_ARGS__      \
+#define KEEL_DECLARE_ISA(...) \
+  namespace isa_generic {     \
+  __VA_ARGS__;                \
+  }                           \
+  namespace isa_avx2 {        \
+  __VA_ARGS__;                \
+  }                           \
+  namespace isa_avx512 {      \
+  __VA_ARGS__;                \
+  }
+#define KEEL_CALL_ISA(isa, ...)                           \
+  ((isa) == ::keel::Isa::avx512 ? isa_avx512::__VA_ARGS__ \
+   : (isa) == ::keel::Isa::avx2 ? isa_avx2::__VA_ARGS__   \
                                 : isa_generic::__VA_ARGS__)
 #else
 #define KEEL_DECLARE_ISA(...) \
-  namespace isa_generic { __VA_ARGS__; }
+  namespace isa_generic {     \
+  __VA_ARGS__;                \
+  }
 #define KEEL_CALL_ISA(isa, ...) ((void)(isa), isa_generic::__VA_ARGS__)
 #endif

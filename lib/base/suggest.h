@@ -8,9 +8,9 @@
 
 namespace keel {
 
-/// The hint for a name that is none of `known`: "did you mean 'x'?" when one is near (edit distance with transpositions at
-/// most a third of its length, at least 1) or when the name is the beginning of exactly one, else "one of a, b, c" when there
-/// are few, else "".
+/// The hint for a name that is none of `known`: "did you mean 'x'?" when one is near (edit distance with transpositions
+/// at most a third of its length, at least 1) or when the name is the beginning of exactly one, else "one of a, b, c"
+/// when there are few, else "".
 KEEL_API std::string suggestion(std::string_view name, std::span<const std::string> known);
 
 }  // namespace keel

@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
 
 #include "keel/base/error.h"
+#include "keel/base/files.h"
 #include "keel/base/log.h"
 #include "keel/base/options_internal.h"
 #include "keel/base/output.h"
@@ -98,6 +100,9 @@ int run_tool(int argc, char** argv, const Tool& tool, const ToolBody& body) {
     return end_with(exit_code_of_signal(stopped.signal), tool.name + ": stopped by " + signal_name(stopped.signal));
   } catch (const std::bad_alloc&) {
     return report_error(tool.name, "out of memory", exit_code(ErrorKind::memory));
+  } catch (const std::filesystem::filesystem_error& error) {
+    const Error refused = system_error("cannot access", error.path1(), error.code().value());
+    return report_error(tool.name, refused.what(), exit_code(refused.kind()));
   } catch (const std::exception& error) {
     return report_error(tool.name, std::string("internal error: ") + error.what(), kExitInternal);
   }

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "keel/base/error.h"
@@ -94,6 +95,10 @@ TEST(RunTool, EveryExceptionIsOneLineAndACode) {
   EXPECT_EQ(error.err, "keel-test: error: bad magic?[2J (f.bin): convert it\n");
   EXPECT_EQ(thrown(std::bad_alloc()).code, 6);
   EXPECT_EQ(thrown(std::bad_alloc()).err, "keel-test: error: out of memory\n");
+  const auto code = std::make_error_code(std::errc::filename_too_long);
+  EXPECT_EQ(thrown(std::filesystem::filesystem_error("status", "x", code)).code, 4);
+  EXPECT_EQ(thrown(std::filesystem::filesystem_error("status", "x", code)).err,
+            "keel-test: error: cannot access: File name too long (x)\n");
   EXPECT_EQ(thrown(std::runtime_error("odd")).code, 1);
   EXPECT_EQ(thrown(std::runtime_error("odd")).err, "keel-test: error: internal error: odd\n");
   EXPECT_EQ(thrown(Stopped{SIGTERM}).code, 143);

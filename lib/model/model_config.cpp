@@ -1,5 +1,7 @@
 #include "keel/model/model_config.h"
 
+#include <limits>
+
 #include "keel/base/error.h"
 
 namespace keel {
@@ -9,22 +11,27 @@ void require(bool holds, const std::string& message) {
   if (!holds) throw Error(ErrorKind::config, message, "model");
 }
 
-void require_size(int64_t value, const char* name) {
-  constexpr int64_t kLargest = int64_t{1} << 31;
-  require(value >= 1 && value < kLargest,
-          std::string(name) + " must be given, from 1 to 2^31 - 1, not " + std::to_string(value));
+/// Sizes far beyond any model, chosen so that no product of them (elements of an activation, parameters) can overflow:
+/// what is too large is told by the plan, not by a crash.
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+constexpr int64_t kWidest = int64_t{1} << 24;
+constexpr int64_t kMostBlocks = 100'000;
+
+void require_size(int64_t value, const char* name, int64_t largest) {
+  require(value >= 1 && value <= largest, std::string(name) + " must be given, from 1 to " + std::to_string(largest) +
+                                              ", not " + std::to_string(value));
 }
 
 }  // namespace
 
 ModelConfig resolved(ModelConfig c) {
-  require_size(c.vocab_size, "vocab_size");
-  require_size(c.hidden_size, "hidden_size");
-  require_size(c.intermediate_size, "intermediate_size");
-  require_size(c.num_hidden_layers, "num_hidden_layers");
-  require_size(c.num_attention_heads, "num_attention_heads");
+  require_size(c.vocab_size, "vocab_size", kMostTokens);
+  require_size(c.hidden_size, "hidden_size", kWidest);
+  require_size(c.intermediate_size, "intermediate_size", kWidest);
+  require_size(c.num_hidden_layers, "num_hidden_layers", kMostBlocks);
+  require_size(c.num_attention_heads, "num_attention_heads", kWidest);
   if (c.num_key_value_heads == 0) c.num_key_value_heads = c.num_attention_heads;
-  require_size(c.num_key_value_heads, "num_key_value_heads");
+  require_size(c.num_key_value_heads, "num_key_value_heads", kWidest);
   require(c.num_attention_heads % c.num_key_value_heads == 0,
           "num_attention_heads " + std::to_string(c.num_attention_heads) + " is no multiple of num_key_value_heads " +
               std::to_string(c.num_key_value_heads));
@@ -34,7 +41,8 @@ ModelConfig resolved(ModelConfig c) {
                 std::to_string(c.num_attention_heads) + " and head_dim is not given");
     c.head_dim = c.hidden_size / c.num_attention_heads;
   }
-  require_size(c.head_dim, "head_dim");
+  require_size(c.head_dim, "head_dim", kWidest);
+  require_size(c.query_size(), "num_attention_heads * head_dim", kWidest);
   require(c.head_dim % 2 == 0, "head_dim " + std::to_string(c.head_dim) + " is odd: RoPE rotates pairs");
   require(c.rms_norm_eps > 0, "rms_norm_eps must be above 0");
   require(c.rope_theta > 0, "rope_theta must be above 0");

@@ -73,15 +73,15 @@ ResumedConfig resume_config(const JsonDocument& document, const std::function<vo
                     may_override(d.key) ? "leave it out, or use --override " + d.key + "=... to change it from here on"
                                         : "leave it out: it can't change within a run");
   }
-  const Config unchanged = now;
+  const Config commanded = now;
   for (const std::string& assignment : overrides) {
     const std::string key = key_of(assignment);
     train_schema().at(key, "--override");
     if (!may_override(key)) throw Error(ErrorKind::config, key + " can't change within a run", "--override");
     now.apply_set(assignment);
   }
-  ResumedConfig result{.config = now, .before = before, .overrides = {}};
-  for (const ConfigDifference& d : differences(unchanged, now)) result.overrides.push_back({d.key, d.before, d.after});
+  ResumedConfig result{.config = now, .before = before, .commanded = commanded, .overrides = {}};
+  for (const ConfigDifference& d : differences(commanded, now)) result.overrides.push_back({d.key, d.before, d.after});
   return result;
 }
 

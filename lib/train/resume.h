@@ -22,12 +22,12 @@ struct AppliedOverride {
 /// config file, --set and flags to a config. Whatever differs from the run's own value is Error(config) that names
 /// both, except
 ///   - the length of the run (train.steps and its like): see require_same_rates;
-///   - `overrides`, "KEY=VALUE" of the groups optimizer, schedule, checkpoint, validate and of train.* that neither
-///   decide
-///     the data nor the model.
+///   - `overrides`, "KEY=VALUE" of the groups optimizer, schedule, checkpoint, validate and of train.* that decide
+///     neither the data nor the model.
 struct ResumedConfig {
   Config config;
-  Config before;  ///< as the run had it
+  Config before;     ///< as the run had it
+  Config commanded;  ///< `config` without the overrides: differs from `before` in the length at most
   std::vector<AppliedOverride> overrides;
 };
 KEEL_API ResumedConfig resume_config(const JsonDocument& run_json, const std::function<void(Config&)>& command,

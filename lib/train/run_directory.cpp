@@ -29,11 +29,22 @@ void remove_run_files(const std::string& path) {
   }
 }
 
+/// A run's report.json and checkpoints would mix with a data set's or a model's, and --force would remove theirs.
+void require_no_other_output(const std::string& path) {
+  if (fs::exists(path + "/run.json")) return;
+  for (const char* name : {"manifest.json", "config.json", "report.json"}) {
+    if (!fs::exists(path + "/" + name)) continue;
+    throw Error(ErrorKind::usage, std::string("the folder holds a ") + name + " and no run", path,
+                "name another for the run");
+  }
+}
+
 }  // namespace
 
 RunDirectory::RunDirectory(std::string path, FileLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
 
 RunDirectory RunDirectory::create(const std::string& path, bool replace) {
+  require_no_other_output(path);
   make_directories(path);
   RunDirectory run(path, lock_of(path));
   if (replace) remove_run_files(path);

@@ -29,8 +29,8 @@ struct MetricsLine {
 ///   ends report.json     written at the end checkpoints/
 class KEEL_API RunDirectory {
  public:
-  /// A new directory, or one that is there already (with --force it is emptied first). Error(io) if another process
-  /// trains in it.
+  /// A new directory, or one that is there already (with `replace` an earlier run's files are removed first).
+  /// Error(io) if another process trains in it, Error(usage) if it holds what another tool made (a data set, a model).
   static RunDirectory create(const std::string& path, bool replace);
   /// An existing one.
   static RunDirectory open(const std::string& path);

@@ -99,6 +99,13 @@ TEST_F(RunDirectoryTest, ReplacingRemovesARunAndNothingElse) {
   EXPECT_TRUE(fs::is_empty(run() + "/checkpoints"));
 }
 
+TEST_F(RunDirectoryTest, WhatAnotherToolMadeIsRefused) {
+  fs::create_directories(path_);
+  std::ofstream(run() + "/manifest.json") << "{}";
+  for (bool replace : {false, true}) EXPECT_THROW(RunDirectory::create(run(), replace), Error);
+  EXPECT_FALSE(fs::exists(run() + "/lock"));
+}
+
 TEST_F(RunDirectoryTest, ForeignRunJsonIsRefused) {
   fs::create_directories(path_);
   std::ofstream(run() + "/run.json") << "{\"schema\": \"other/1\"}";

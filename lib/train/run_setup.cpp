@@ -105,6 +105,7 @@ RunSetup prepare_run(const Config& config, const std::string& init_path) {
   }
   if (!init_path.empty()) setup.init = open_model_folder(init_path);
   setup.settings = resolve_settings(config, facts_of(setup.data, setup.init));
+  if (setup.init) set_model_keys(setup.config, setup.settings.model, "--init");
   if (setup.settings.micro_batch_is_auto) setup.settings.micro_batch_sequences = automatic_micro_batch(setup.settings);
   setup.train = training_reader(setup, parts);
   setup.validation = validation_reader(setup);

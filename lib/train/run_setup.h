@@ -17,7 +17,7 @@ namespace keel {
 
 /// A run's config, data and start, checked against each other; nothing is written or allocated for training yet.
 struct RunSetup {
-  Config config;
+  Config config;                                   ///< as given; with --init its `model` group is that model's
   TrainSettings settings;                          ///< micro-batch resolved
   std::vector<TokenData> data;                     ///< one, or the mixture's
   std::optional<TokenData> val_data;               ///< of data.val_path

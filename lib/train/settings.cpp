@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "keel/base/log.h"
@@ -99,8 +100,11 @@ void require_vocabulary(const Config& config, const ModelConfig& model, const Tr
   throw config.error("model.vocab_size", message, "leave it out to take the tokenizer's");
 }
 
-int64_t ceil_div(double a, double b) {
-  return static_cast<int64_t>(std::ceil(a / b));
+/// Keeps products of counts far from overflow; positions in a micro-batch are 32-bit numbers.
+void require_countable(const char* what, int64_t count, int64_t tokens_each, int64_t most_tokens) {
+  if (count <= most_tokens / tokens_each) return;
+  throw Error(ErrorKind::config, fmt::format("{} {} of {} tokens are more than the {} that can be counted", count, what,
+                                             tokens_each, most_tokens));
 }
 
 int64_t resolve_steps(const Config& config, const TrainSettings& s) {
@@ -132,7 +136,7 @@ int64_t resolve_steps(const Config& config, const TrainSettings& s) {
     steps = config.real(key) * static_cast<double>(count_parameters(s.model).total) / tokens_per_step;
   }
   if (!(steps < 9e15)) throw config.error(key, key + " asks for more steps than can be counted");
-  return std::max<int64_t>(1, ceil_div(steps, 1));
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps)));
 }
 
 int64_t resolve_batch(const Config& config, int64_t sequence_length) {
@@ -226,6 +230,18 @@ ModelConfig resolve_model(const Config& config, const TrainFacts& facts, int64_t
   return model;
 }
 
+void set_model_keys(Config& config, const ModelConfig& model, const std::string& origin) {
+  const auto set = [&](const char* key, const Json& value) {
+    config.apply_value(key, value, {.layer = ConfigLayer::flag, .name = origin});
+  };
+  for (const SizeKey& size : kSizes) set(size.key, model.*size.field);
+  for (const RealKey& real : kReals) set(real.key, model.*real.field);
+  set("model.tie_word_embeddings", model.tie_word_embeddings);
+  set("model.residual_scheme", model.residual_scheme);
+  set("model.residual_alpha", model.residual_alpha ? Json(*model.residual_alpha) : Json());
+  set("model.final_norm", model.has_final_norm());
+}
+
 TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
   refuse_if_true(config, "train.stop_on_divergence");
   TrainSettings s;
@@ -241,7 +257,9 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
   s.data.vocab_size = s.model.vocab_size;
   s.data.eod_id = config.has("data.eod_id") ? config.find_integer("data.eod_id") : facts.data_eod_id;
   s.batch_sequences = resolve_batch(config, s.data.sequence_length);
+  require_countable("sequences a step", s.batch_sequences, s.sequence_length(), int64_t{1} << 36);
   s.steps = resolve_steps(config, s);
+  require_countable("steps", s.steps, s.tokens_per_step(), int64_t{1} << 53);
   s.micro_batch_is_auto = config.is_word("train.micro_batch_sequences");
   if (!s.micro_batch_is_auto) {
     s.micro_batch_sequences = config.integer("train.micro_batch_sequences");
@@ -250,6 +268,8 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
                                                             " sequences is no multiple of a micro-batch of " +
                                                             std::to_string(s.micro_batch_sequences) + " x 1 process");
     }
+    require_countable("sequences a micro-batch", s.micro_batch_sequences, s.sequence_length(),
+                      std::numeric_limits<int32_t>::max());
   }
   s.log_every = config.integer("train.log_every");
   s.time_limit_seconds = config.find_real("train.time_limit").value_or(0);

@@ -86,6 +86,9 @@ KEEL_API TrainSettings resolve_settings(const Config& config, const TrainFacts& 
 /// The `model` group alone; `facts` as above.
 KEEL_API ModelConfig resolve_model(const Config& config, const TrainFacts& facts, int64_t sequence_length);
 
+/// Gives the `model` group of a config the values of this model, on top of every layer, with `origin` as their name.
+KEEL_API void set_model_keys(Config& config, const ModelConfig& model, const std::string& origin);
+
 /// The sequence length that the config asks for.
 KEEL_API int64_t sequence_length_of(const Config& config);
 

@@ -93,6 +93,15 @@ TEST(Settings, MicroBatchMustDivideTheBatch) {
   EXPECT_EQ(resolve_settings(with({"train.micro_batch_sequences=4"}), {}).micro_batch_sequences, 4);
 }
 
+TEST(Settings, SizesThatCannotBeCountedAreRefused) {
+  expect_refused(with({"train.batch_sequences=9000000000000000"}), "sequences a step");
+  expect_refused(with({"train.steps=9000000000000000"}), "steps of 96 tokens");
+  expect_refused(with({"train.batch_sequences=1000000000", "train.micro_batch_sequences=1000000000"}),
+                 "sequences a micro-batch");
+  expect_refused(with({"model.num_hidden_layers=30000000"}), "num_hidden_layers must be given, from 1 to 100000");
+  expect_refused(with({"model.num_attention_heads=10000", "model.head_dim=10000"}), "num_attention_heads * head_dim");
+}
+
 TEST(Settings, ContradictionsAreRefused) {
   expect_refused(with({"model.num_key_value_heads=3"}), "no multiple of num_key_value_heads 3");
   expect_refused(with({"model.num_attention_heads=3"}), "no multiple of num_attention_heads 3");

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "keel/model/parameters.h"
 #include "keel/train/settings.h"
 
@@ -93,7 +95,12 @@ std::vector<ConfigKey> data_keys() {
       {.path = "data.val_path", .help = "Validation data; by default the val shards of data.path."},
       choice("data.format", "\"auto\"", {"auto", "keel", "megatron", "llmc", "nanogpt"},
              "Format of the data where its content can't tell."),
-      count("data.sequence_length", "", "Tokens a sequence.", 1, "tokens"),
+      {.path = "data.sequence_length",
+       .type = ConfigType::integer,
+       .unit = "tokens",
+       .minimum = 1,
+       .maximum = std::numeric_limits<int32_t>::max(),
+       .help = "Tokens a sequence."},
       boolean("data.shuffle", "true", "Take sequences in a pseudo-random order that the seed determines."),
       boolean("data.document_mask", "false", "Attention never crosses a document; positions restart."),
       {.path = "data.mixture",

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/base/clock.h"
+#include "keel/base/error.h"
 #include "keel/base/log.h"
 #include "keel/base/process.h"
 #include "keel/base/quantity.h"
@@ -44,7 +45,11 @@ class TrainingRun {
 
   void resume(const Checkpoint& checkpoint) {
     trainer_.load_weights(checkpoint.model);
-    if (checkpoint.optimizer) trainer_.load_optimizer(*checkpoint.optimizer);
+    if (!checkpoint.optimizer) {
+      throw Error(ErrorKind::format, "the checkpoint has no optimiser state", checkpoint.path,
+                  "--init starts a new run from its weights");
+    }
+    trainer_.load_optimizer(*checkpoint.optimizer);
     const nlohmann::json& state = checkpoint.trainer;
     outcome_.step = saved_step_ = checkpoint.step;
     outcome_.train_seconds = state.value("seconds", 0.0);
@@ -62,7 +67,13 @@ class TrainingRun {
   RunOutcome run() {
     if (settings_.validate.unigram && setup_.validation) score_frequencies();
     progress_.start("train", settings_.steps, "steps", outcome_.step, false);
-    while (continue_run()) {
+    try {
+      while (continue_run()) {
+      }
+    } catch (const Error& error) {
+      // Data that turns out to be damaged later must not cost the steps done so far.
+      if (error.kind() == ErrorKind::format) save();
+      throw;
     }
     progress_.finish();
     save();

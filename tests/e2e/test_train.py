@@ -231,6 +231,9 @@ class Resume(TrainTest):
         self.train("cosine", ["--steps", "5"], name="cosine.json")
         result = self.train("cosine", ["--steps", "9", "--resume"], code=2, name="cosine.json")
         self.assertRegex(result.stderr, r"5 steps.*9")
+        result = self.train("cosine", ["--steps", "9", "--resume", "--override", "train.log_every=2"], code=2, name="cosine.json")
+        self.assertRegex(result.stderr, r"5 steps.*9")
+        self.train("cosine", ["--steps", "5", "--resume", "--override", "train.steps=9"], name="cosine.json")
 
     def test_override_applies_from_here_on_and_is_recorded(self):
         self.train("run", ["--steps", "5"])
@@ -239,6 +242,19 @@ class Resume(TrainTest):
         self.assertEqual(rates, [0.01] * 5 + [0.002] * 3)
         overrides = json.loads((self.dir / "run" / "run.json").read_text())["overrides"]
         self.assertEqual([(o["from_step"], o["key"], o["before"], o["after"]) for o in overrides], [(5, "optimizer.learning_rate", "0.01", "0.002")])
+
+    def test_of_a_run_that_started_from_another_model(self):
+        self.train("pre", ["--set", "model.residual_scheme=pre", "--set", "model.rms_norm_eps=1e-6", "--set", "model.tie_word_embeddings=true", "--steps", "2"])
+        changes = config()
+        del changes["model"]
+        self.write_config(changes, "init.json")
+        init = ["--init", self.dir / "pre"]
+        self.train("whole", init, name="init.json")
+        self.train("run", [*init, "--steps", "5"], name="init.json")
+        model = json.loads((self.dir / "run" / "run.json").read_text())["config"]["model"]
+        self.assertEqual((model["residual_scheme"], model["rms_norm_eps"], model["hidden_size"]), ("pre", 1e-6, 16))
+        self.train("run", ["--steps", "12", "--resume"], name="init.json")
+        self.assertEqual(self.metrics(), self.metrics("whole"))
 
     def test_without_a_directory_starts_and_says_so(self):
         result = self.train("new", ["--resume"])
@@ -325,6 +341,12 @@ class Misuse(TrainTest):
         for part in ("data.bin", "61", "document 2", "position 5"):
             self.assertIn(part, result.stderr)
         self.assertFalse(list((self.dir / "run" / "checkpoints").iterdir()))
+
+    def test_damaged_data_found_later_costs_no_step(self):
+        write_megatron(self.dir / "val", [[61] * 100])
+        result = self.train(code=3)
+        self.assertIn("val.bin", result.stderr)
+        self.assertEqual(sorted(p.name for p in (self.dir / "run" / "checkpoints").iterdir()), ["step-00000004", "step-00000005"])
 
     def test_existing_output(self):
         self.train()

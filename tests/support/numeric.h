@@ -82,9 +82,11 @@ class Random {
 template <class T>
 class Guarded {
  public:
-  explicit Guarded(int64_t n, int64_t misalign = 0) : size_(n), start_(kGuard + misalign), data_(n + 2 * kGuard + misalign) {
+  explicit Guarded(int64_t n, int64_t misalign = 0)
+      : size_(n), start_(kGuard + misalign), data_(n + 2 * kGuard + misalign) {
     std::memset(data_.data(), 0x5A, data_.size() * sizeof(T));
-    for (int64_t i = 0; i < n; ++i) get()[i] = std::numeric_limits<T>::has_quiet_NaN ? std::numeric_limits<T>::quiet_NaN() : T{};
+    for (int64_t i = 0; i < n; ++i)
+      get()[i] = std::numeric_limits<T>::has_quiet_NaN ? std::numeric_limits<T>::quiet_NaN() : T{};
   }
   T* get() { return data_.data() + start_; }
   int64_t size() const { return size_; }

@@ -14,6 +14,7 @@
 #include "keel/base/report.h"
 #include "keel/base/signals.h"
 #include "keel/base/tool.h"
+#include "keel/model/model_config_json.h"
 #include "keel/train/plan_report.h"
 #include "keel/train/resume.h"
 #include "keel/train/run_directory.h"
@@ -86,6 +87,12 @@ void apply_command(const Options& options, Config& config) {
 
 bool is_run_directory(const std::string& path) {
   return std::filesystem::exists(path + "/run.json");
+}
+
+void require_no_run(const std::string& out) {
+  if (!is_run_directory(out)) return;
+  throw Error(ErrorKind::usage, "the run directory exists already", out,
+              "--resume continues it, --force starts afresh");
 }
 
 /// What the command line and, when resuming, the run directory make of a run.
@@ -178,7 +185,7 @@ void require_same_run(const Command& command, const RunSetup& setup, const Check
     require_same_data(command.earlier.value("data", Json::array()), data_identity(setup));
   TrainFacts facts{
       .data_vocab_size = setup.settings.model.vocab_size, .data_eod_id = setup.settings.data.eod_id, .init_model = {}};
-  if (setup.init) facts.init_model = setup.settings.model;
+  if (!command.init_path.empty()) facts.init_model = setup.settings.model;
   require_same_rates(resolve_settings(*command.before, facts), resolve_settings(*command.commanded, facts),
                      checkpoint.step);
 }
@@ -206,21 +213,33 @@ std::string summary(const RunOutcome& outcome, const RunSetup& setup, const std:
   return text + "\n";
 }
 
-int train(const Options& options, Context& ctx, const Command& command, RunSetup setup) {
+/// A run directory that is there already, held by this process, and where it goes on.
+struct Continued {
+  RunDirectory directory;
+  std::optional<Checkpoint> checkpoint;
+  std::optional<ModelConfig> model;  ///< the checkpoint's
+};
+
+Continued continue_run(const std::string& out) {
+  Continued run{.directory = RunDirectory::open(out), .checkpoint = {}, .model = {}};
+  run.checkpoint = find_resume_point(out);
+  if (run.checkpoint)
+    run.model = parse_model_config(run.checkpoint->config_text, run.checkpoint->path + "/config.json");
+  return run;
+}
+
+int train(const Options& options, Context& ctx, const Command& command, RunSetup setup,
+          std::optional<Continued> continued) {
   Report report("keel.train/1", "keel-train", options.arguments());
   const std::string out = options.text("--out");
-  if (!command.resumes && is_run_directory(out) && !options.flag("--force")) {
-    throw Error(ErrorKind::usage, "the run directory exists already", out,
-                "--resume continues it, --force starts afresh");
-  }
   require_fit(plan_report(ctx, setup.settings, false));
   require_room_for_checkpoint(out, setup.settings);
   if (setup.data.front().tokenizer_path.empty()) log::debug("the data names no tokenizer: checkpoints will hold none");
 
   RunDirectory directory =
-      command.resumes ? RunDirectory::open(out) : RunDirectory::create(out, options.flag("--force"));
+      continued ? std::move(continued->directory) : RunDirectory::create(out, options.flag("--force"));
   RunOptions run;
-  if (command.resumes) run.resume = find_resume_point(out);
+  if (continued) run.resume = std::move(continued->checkpoint);
   if (run.resume) {
     require_same_run(command, setup, *run.resume);
     keep_micro_batch(*run.resume, setup.settings);
@@ -266,10 +285,14 @@ int run_keel_train(const Options& options) {
     return kExitOk;
   }
   device_of(options);
-  RunSetup setup = prepare_run(command.config, command.init_path);
+  std::optional<Continued> continued;
+  if (wants_run && command.resumes) continued = continue_run(options.text("--out"));
+  if (wants_run && !continued && !options.flag("--force")) require_no_run(options.text("--out"));
+  RunSetup setup =
+      prepare_run(command.config, command.init_path, continued ? continued->model : std::optional<ModelConfig>());
   Context ctx(threads_of(options));
   if (options.flag("--plan")) return print_plan(options, ctx, setup);
-  return train(options, ctx, command, std::move(setup));
+  return train(options, ctx, command, std::move(setup), std::move(continued));
 }
 
 }  // namespace

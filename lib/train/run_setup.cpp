@@ -38,7 +38,8 @@ std::vector<MixturePart> mixture_of(const Config& config) {
   return parts;
 }
 
-TrainFacts facts_of(const std::vector<TokenData>& data, const std::optional<ModelFolder>& init) {
+TrainFacts facts_of(const std::vector<TokenData>& data, const std::optional<ModelFolder>& init,
+                    const std::optional<ModelConfig>& resumed) {
   TrainFacts facts;
   for (const TokenData& set : data) {
     if (set.vocab_size) facts.data_vocab_size = std::max(facts.data_vocab_size.value_or(0), *set.vocab_size);
@@ -49,6 +50,7 @@ TrainFacts facts_of(const std::vector<TokenData>& data, const std::optional<Mode
     }
   }
   if (init) facts.init_model = parse_model_config(init->config_text, init->config_path);
+  if (resumed) facts.init_model = resumed;
   return facts;
 }
 
@@ -94,7 +96,7 @@ void require_same_tokenizer(const TokenData& a, const TokenData& b) {
 
 }  // namespace
 
-RunSetup prepare_run(const Config& config, const std::string& init_path) {
+RunSetup prepare_run(const Config& config, const std::string& init_path, const std::optional<ModelConfig>& resumed) {
   RunSetup setup{.config = config, .init_path = init_path};
   const std::vector<MixturePart> parts = mixture_of(config);
   const DataFormat format = data_format(config.text("data.format"));
@@ -103,8 +105,8 @@ RunSetup prepare_run(const Config& config, const std::string& init_path) {
     setup.val_data = open_token_data(config.text("data.val_path"), format);
     require_same_tokenizer(setup.data.front(), *setup.val_data);
   }
-  if (!init_path.empty()) setup.init = open_model_folder(init_path);
-  setup.settings = resolve_settings(config, facts_of(setup.data, setup.init));
+  if (!init_path.empty() && !resumed) setup.init = open_model_folder(init_path);
+  setup.settings = resolve_settings(config, facts_of(setup.data, setup.init, resumed));
   if (setup.init) set_model_keys(setup.config, setup.settings.model, "--init");
   if (setup.settings.micro_batch_is_auto) setup.settings.micro_batch_sequences = automatic_micro_batch(setup.settings);
   setup.train = training_reader(setup, parts);

@@ -11,6 +11,7 @@
 #include "keel/checkpoint/model_folder.h"
 #include "keel/data/batch.h"
 #include "keel/data/token_shards.h"
+#include "keel/model/model_config.h"
 #include "keel/train/settings.h"
 
 namespace keel {
@@ -27,8 +28,10 @@ struct RunSetup {
 };
 
 /// Opens data and --init folder and resolves the settings. Errors as open_token_data, open_model_folder and
-/// resolve_settings give them; Error(config) for a data set that has no training part.
-KEEL_API RunSetup prepare_run(const Config& config, const std::string& init_path);
+/// resolve_settings give them; Error(format) for a data set that has no training part. `resumed` is the model of the
+/// checkpoint that a run goes on from: the --init folder, perhaps long gone, is then not looked at.
+KEEL_API RunSetup prepare_run(const Config& config, const std::string& init_path,
+                              const std::optional<ModelConfig>& resumed = {});
 
 /// What identifies the data of a run: for each shard path, bytes, tokens and the hash if it is recorded.
 KEEL_API Json data_identity(const RunSetup& setup);

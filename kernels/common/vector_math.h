@@ -45,7 +45,7 @@ KEEL_VECTOR_FUNCTION float vector_exp(float x) {
 
 /// 1 / (1 + exp(-x)) to within 3 ulp for every float: also far below zero, where exp(-x) overflows.
 KEEL_VECTOR_FUNCTION float vector_sigmoid(float x) {
-  const float e = vector_exp(x < 0.0F ? x : -x);
+  const float e = vector_exp(-__builtin_fabsf(x));
   return (x < 0.0F ? e : 1.0F) / (1.0F + e);
 }
 

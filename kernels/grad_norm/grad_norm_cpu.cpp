@@ -2,33 +2,24 @@
 
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/parallel.h"
-#include "keel/kernels/common/simd.h"
 
 namespace keel::KEEL_ISA {
 namespace {
 
-constexpr int64_t kChains = 4;
-using Floats = float __attribute__((vector_size(kLanes / 2 * sizeof(float))));
-using Doubles = double __attribute__((vector_size(kLanes / 2 * sizeof(double))));
-constexpr int64_t kWide = kLanes / 2;
-
+/// Four parts side by side: one chain of additions alone would wait for itself.
 double sum_squares(const float* g, int64_t size) {
-  Doubles sums[kChains] = {};
-  int64_t i = 0;
-  for (; i + kChains * kWide <= size; i += kChains * kWide) {
-#pragma GCC unroll 4
-    for (int64_t k = 0; k < kChains; ++k) {
-      Floats v;
-      __builtin_memcpy(&v, g + i + k * kWide, sizeof v);
-      const Doubles wide = __builtin_convertvector(v, Doubles);
-      sums[k] += wide * wide;
-    }
+  const int64_t part = size / 4;
+  double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+  for (int64_t i = 0; i < part; ++i) {
+    const double g0 = g[i], g1 = g[part + i], g2 = g[2 * part + i], g3 = g[3 * part + i];
+    s0 += g0 * g0;
+    s1 += g1 * g1;
+    s2 += g2 * g2;
+    s3 += g3 * g3;
   }
-  const Doubles all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  double total = 0;
-  for (int64_t k = 0; k < kWide; ++k) total += all[k];
-  for (; i < size; ++i) total += static_cast<double>(g[i]) * g[i];
-  return total;
+  for (int64_t i = 4 * part; i < size; ++i) s0 += static_cast<double>(g[i]) * g[i];
+  return (s0 + s1) + (s2 + s3);
 }
 
 void finish(double sum_squares, StepScalars& s) {

@@ -16,7 +16,7 @@ void backward_row(const float* dh, const float* gate, const float* up, int64_t c
   for (int64_t i = 0; i < columns; ++i) {
     const float x = gate[i], d = dh[i], u = up[i];
     // sigma and 1 - sigma from one exp of a number below zero: neither overflows or cancels.
-    const float e = vector_exp(x < 0.0F ? x : -x);
+    const float e = vector_exp(-__builtin_fabsf(x));
     const float larger = 1.0F / (1.0F + e), smaller = e * larger;
     const float sigma = x < 0.0F ? smaller : larger, complement = x < 0.0F ? larger : smaller;
     d_gate[i] = d * u * (sigma * (1.0F + x * complement));

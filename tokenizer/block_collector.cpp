@@ -137,7 +137,8 @@ void BlockCollector::take_notice(int64_t file, const DropNotice& notice) {
   if (is_error(notice.reason)) {
     if (!options_.skip_errors) {
       throw Error(ErrorKind::format, notice.message, place(input, notice),
-                  notice.reason == DropReason::bad_utf8 ? "see --invalid-utf8 and --on-error" : "see --on-error");
+                  fmt::format("{}; see {}--on-error", drop_reason_name(notice.reason),
+                              notice.reason == DropReason::bad_utf8 ? "--invalid-utf8 and " : ""));
     }
     keep_error(file, notice);
   }

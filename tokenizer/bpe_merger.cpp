@@ -81,6 +81,10 @@ BpeMerger::BpeMerger(const SentencepieceModel& model)
       if (left != kNoPiece && right != kNoPiece) add_join(left, right, id);
     }
   }
+  ascii_ids_.fill(kNoPiece);
+  for (const auto& [bytes, id] : character_ids_) {
+    if (bytes < 0x80) ascii_ids_[bytes] = id;
+  }
 }
 
 void BpeMerger::add_join(int32_t left, int32_t right, int32_t id) {
@@ -102,6 +106,7 @@ int32_t BpeMerger::find_join(int32_t left, int32_t right) const {
 }
 
 int32_t BpeMerger::character_id(std::string_view character) const {
+  if (character.size() == 1) return ascii_ids_[static_cast<unsigned char>(character[0]) & 0x7F];
   const auto found = character_ids_.find(packed(character));
   return found == character_ids_.end() ? kNoPiece : found->second;
 }

@@ -68,6 +68,7 @@ class BpeMerger {
   bool byte_fallback_ = false;
   std::vector<float> scores_;
   std::array<int32_t, 256> byte_ids_{};
+  std::array<int32_t, 128> ascii_ids_{};
   std::unordered_map<uint32_t, int32_t> character_ids_;  // by the bytes of the character
   std::vector<Join> joins_;                              // open addressing, at most half full
 };

@@ -1,10 +1,13 @@
 #include "keel/tokenizer/shard_set.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 #include "keel/base/files.h"
 #include "keel/base/hash.h"
-#include "keel/base/mapped_file.h"
 #include "keel/base/signals.h"
 
 namespace keel {
@@ -17,18 +20,25 @@ struct FileHashes {
   std::string xxh3, sha256;
 };
 
+// Read, not mapped: mapped pages would count as this process's memory.
 FileHashes hash_file(const fs::path& path) {
-  constexpr int64_t kStep = 4 << 20;
-  const MappedFile file(path, MappedFile::Advice::sequential);
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) throw system_error("open", path, errno);
+  std::vector<char> buffer(1 << 20);
   Xxh3 fast;
   Sha256 strong;
-  for (int64_t at = 0; at < file.size(); at += kStep) {
+  int64_t bytes = 0;
+  for (;;) {
     throw_if_stopped();
-    const auto part = file.bytes().subspan(at, std::min(kStep, file.size() - at));
-    fast.update(part.data(), part.size());
-    strong.update(part.data(), part.size());
+    const ssize_t got = read(file.get(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw system_error("read", path, errno);
+    if (got == 0) break;
+    fast.update(buffer.data(), got);
+    strong.update(buffer.data(), got);
+    bytes += got;
   }
-  return {file.size(), hex(fast.digest()), hex(strong.digest())};
+  return {bytes, hex(fast.digest()), hex(strong.digest())};
 }
 
 void remove_shard(const fs::path& prefix) {

@@ -17,6 +17,7 @@ while [ $# -gt 0 ]; do
 done
 # From here on we stand elsewhere.
 if [ -n "${KEEL_TEST_DATA:-}" ]; then
+  [ -d "$KEEL_TEST_DATA" ] || { echo "run.sh: error: KEEL_TEST_DATA is not a folder: $KEEL_TEST_DATA" >&2; exit 2; }
   KEEL_TEST_DATA=$(realpath "$KEEL_TEST_DATA")
   export KEEL_TEST_DATA
 fi
@@ -35,6 +36,8 @@ if $build_only; then
 fi
 
 echo "== running the tests, larger test data: ${KEEL_TEST_DATA:-none (KEEL_TEST_DATA is not set)}"
+# Tests run side by side: threads that wait by spinning would take the time of those that work.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 results=build/$preset/test-results.xml
 rm -f "$results"
 status=0

@@ -50,7 +50,7 @@ class TrainingRun {
                   "--init starts a new run from its weights");
     }
     trainer_.load_optimizer(*checkpoint.optimizer);
-    const nlohmann::json& state = checkpoint.trainer;
+    const Json& state = checkpoint.trainer;
     outcome_.step = saved_step_ = checkpoint.step;
     outcome_.train_seconds = state.value("seconds", 0.0);
     outcome_.final_loss = state.contains("loss") && state["loss"].is_number() ? state["loss"].get<double>() : kNoValue;
@@ -222,7 +222,7 @@ class TrainingRun {
   }
 
   CheckpointContents contents() const {
-    nlohmann::json state;
+    Json state;
     state["step"] = outcome_.step;
     state["tokens"] = outcome_.step * settings_.tokens_per_step();
     state["data_position"] = outcome_.step * settings_.batch_sequences;
@@ -235,7 +235,7 @@ class TrainingRun {
     if (std::isfinite(outcome_.final_loss)) state["loss"] = outcome_.final_loss;
     if (std::isfinite(outcome_.grad_norm)) state["grad_norm"] = outcome_.grad_norm;
     if (outcome_.val_loss && std::isfinite(*outcome_.val_loss)) state["val_loss"] = *outcome_.val_loss;
-    state["data"] = nlohmann::json::parse(json_text(data_identity(setup_)));
+    state["data"] = data_identity(setup_);
     return {.step = outcome_.step,
             .config_text = json_text(model_config_json(settings_.model), 2) + "\n",
             .model = trainer_.weight_tensors(),
@@ -309,13 +309,8 @@ Json outcome_json(const RunOutcome& o, const RunSetup& setup) {
   r["tokens"] = o.step * s.tokens_per_step();
   r["tokens_per_step"] = s.tokens_per_step();
   r["parameters"] = count_parameters(s.model).total;
-  if (o.non_finite_step) {
-    r["final_loss"] = nullptr;
-  } else if (o.step > 0) {
-    set_number(r, "final_loss", o.final_loss);
-  } else {
-    r["final_loss"] = nullptr;
-  }
+  r["final_loss"] = nullptr;
+  if (o.step > 0 && !o.non_finite_step) set_number(r, "final_loss", o.final_loss);
   r["val_loss"] = nullptr;
   if (o.val_loss) set_number(r, "val_loss", *o.val_loss);
   if (o.unigram_loss) set_number(r, "unigram_loss", *o.unigram_loss);

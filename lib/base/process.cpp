@@ -126,6 +126,20 @@ int64_t cgroup_memory_limit(const fs::path& root, const fs::path& proc_cgroup) {
   return limit;
 }
 
+std::vector<std::string> nvidia_gpus(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code code;
+  for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
+    std::ifstream file(entry->path() / "information");
+    for (std::string line; std::getline(file, line);) {
+      const size_t name = line.compare(0, 6, "Model:") == 0 ? line.find_first_not_of(" \t", 6) : std::string::npos;
+      if (name != std::string::npos) names.push_back(line.substr(name));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 }  // namespace detail
 
 int available_cores() {

@@ -15,10 +15,10 @@ KEEL_API int available_cores();
 KEEL_API int64_t available_memory_bytes();
 
 struct HostInfo {
-  std::string cpu;           ///< model name, "unknown" if the system does not say
-  int cores = 0;             ///< available_cores()
-  int64_t memory_bytes = 0;  ///< available_memory_bytes()
-  std::vector<std::string> gpus = {};
+  std::string cpu;                     ///< model name, "unknown" if the system does not say
+  int cores = 0;                       ///< available_cores()
+  int64_t memory_bytes = 0;            ///< available_memory_bytes()
+  std::vector<std::string> gpus = {};  ///< model names, from the driver; empty without one
 };
 KEEL_API HostInfo host_info();
 KEEL_API std::string host_name();

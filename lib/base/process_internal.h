@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 namespace keel::detail {
 
@@ -11,5 +13,8 @@ double cgroup_cpu_quota(const std::filesystem::path& root, const std::filesystem
 
 /// Bytes, likewise; the largest int64 if there is no limit.
 int64_t cgroup_memory_limit(const std::filesystem::path& root, const std::filesystem::path& proc_cgroup);
+
+/// Model names that NVIDIA's driver lists; folder: /proc/driver/nvidia/gpus.
+std::vector<std::string> nvidia_gpus(const std::filesystem::path& folder);
 
 }  // namespace keel::detail

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <regex>
 #include <thread>
 #include <vector>
 
@@ -98,6 +97,14 @@ TEST(HostInfo, IsFilledIn) {
   EXPECT_FALSE(host_name().empty());
 }
 
+TEST(HostInfo, ListsGpus) {
+  const TempDir dir;
+  EXPECT_TRUE(detail::nvidia_gpus(dir / "none").empty());
+  put_group_file(dir, "0000:17:00.0/information", "Model: \t\t NVIDIA H200\nIRQ: 1\n");
+  put_group_file(dir, "0000:2a:00.0/information", "Model: NVIDIA A10\n");
+  EXPECT_EQ(detail::nvidia_gpus(dir.path()), (std::vector<std::string>{"NVIDIA A10", "NVIDIA H200"}));
+}
+
 TEST(ProcessMemory, SeesAnonymousPages) {
   const ProcessMemory before = process_memory();
   EXPECT_GT(before.anonymous_bytes, 0);
@@ -114,7 +121,7 @@ TEST(Clock, TimeIsIso8601InUtc) {
   EXPECT_EQ(utc_time(std::chrono::system_clock::time_point{}), "1970-01-01T00:00:00Z");
   EXPECT_EQ(utc_time(std::chrono::system_clock::time_point{std::chrono::seconds(1'767'323'045)}),
             "2026-01-02T03:04:05Z");
-  EXPECT_TRUE(std::regex_match(utc_time(), std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")));
+  EXPECT_EQ(utc_time().size(), 20U);
   EXPECT_GT(unix_time(), 1.7e9);
 }
 

@@ -1,5 +1,6 @@
 /// keel-analyze: looks inside models and runs.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -41,8 +42,10 @@ Tool analyze_tool() {
   wiring.options.push_back({.name = "--out",
                             .type = OptionType::file,
                             .value = "FILE",
-                            .help = "Write the JSON report there; - is stdout."});
-  wiring.options.push_back({.name = "--json", .type = OptionType::flag, .help = "Print the table as JSON."});
+                            .initial = "-",
+                            .help = "Where the report goes; - is stdout, where a terminal gets a table instead."});
+  wiring.options.push_back(
+      {.name = "--json", .type = OptionType::flag, .help = "Print the report even on a terminal."});
   wiring.examples = {{"keel-analyze wiring --scheme keel --blocks 4", "every row of an 8-sublayer Keel"},
                      {"keel-analyze wiring --config keel-64.json", "of a training config"}};
   tool.commands = {wiring};
@@ -58,18 +61,20 @@ int run_wiring(const Options& options) {
     write_stdout(config.print(options.flag("--origins")));
     return kExitOk;
   }
-  const std::optional<double> alpha = config.find_real("model.residual_alpha");
+  const std::optional<bool> final_norm =
+      config.has("model.final_norm") ? std::optional(config.boolean("model.final_norm")) : std::nullopt;
   const WiringTable table =
-      wiring_table_of(config.text("model.residual_scheme"), config.integer("model.num_hidden_layers"), alpha);
-  const std::string out = options.find_text("--out").value_or("");
-  if (!out.empty()) {
+      wiring_table_of(config.text("model.residual_scheme"), config.integer("model.num_hidden_layers"),
+                      config.find_real("model.residual_alpha"), final_norm);
+  const std::string out = options.text("--out");
+  const bool as_table = out != "-" || (isatty(STDOUT_FILENO) == 1 && !options.flag("--json"));
+  if (out != "-" || !as_table) {
     Report report("keel.analyze.wiring/1", "keel-analyze", options.arguments());
     report.config() = config.to_json();
     report.results() = table.json;
     report.write(out);
-    if (out == "-") return kExitOk;
   }
-  write_stdout(options.flag("--json") ? json_text(table.json, 2) + "\n" : table.text);
+  if (as_table) write_stdout(table.text);
   return kExitOk;
 }
 

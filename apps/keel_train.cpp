@@ -252,7 +252,10 @@ int train(const Options& options, Context& ctx, const Command& command, RunSetup
               run.resume->trainer.value("processes", 1));
   } else if (options.flag("--resume")) {
     log::info("no complete checkpoint in {}: starting at step 0", out);
-    directory.rewind_metrics(0, setup.settings);
+  }
+  if (command.resumes) {
+    directory.rewind_metrics(run.resume ? run.resume->step : 0, command.earlier["resolved"]["steps"].get<int64_t>(),
+                             setup.settings);
   }
   const std::string created = command.earlier.is_object() ? command.earlier.value("created", utc_time()) : utc_time();
   directory.write_run_json(run_json(setup, created, overrides_json(command, run.resume ? run.resume->step : 0)));

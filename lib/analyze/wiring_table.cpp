@@ -40,9 +40,10 @@ std::string formula(const Wiring& w) {
 
 }  // namespace
 
-WiringTable wiring_table_of(const std::string& scheme, int64_t blocks, std::optional<double> alpha) {
+WiringTable wiring_table_of(const std::string& scheme, int64_t blocks, std::optional<double> alpha,
+                            std::optional<bool> final_norm_override) {
   WiringTable table;
-  const bool final_norm = residual_scheme(scheme).final_norm;
+  const bool final_norm = final_norm_override.value_or(residual_scheme(scheme).final_norm);
   table.json["scheme"] = scheme;
   table.json["blocks"] = blocks;
   table.json["sublayers"] = 2 * blocks;

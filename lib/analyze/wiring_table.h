@@ -15,6 +15,7 @@ struct WiringTable {
   Json json;  ///< {"scheme", "blocks", "sublayers", "final_norm", "rows": [{"sublayer", "branch", "inner", ...}]}
   std::string text;  ///< runs of equal rows are one line
 };
-KEEL_API WiringTable wiring_table_of(const std::string& scheme, int64_t blocks, std::optional<double> alpha);
+KEEL_API WiringTable wiring_table_of(const std::string& scheme, int64_t blocks, std::optional<double> alpha,
+                                     std::optional<bool> final_norm = {});
 
 }  // namespace keel

@@ -40,6 +40,14 @@ bool names_same_path(const ConfigDifference& difference, const Config& before, c
   return same_path(a, b) || (same_path(a + ".bin", b + ".bin"));
 }
 
+/// The command still says what the run had before an earlier --override: that is the same command, not a conflict.
+bool was_overridden(const JsonDocument& run, const ConfigDifference& difference) {
+  for (const Json& entry : run.root()["overrides"]) {
+    if (entry.value("key", Json()) == difference.key && entry.value("before", Json()) == difference.after) return true;
+  }
+  return false;
+}
+
 /// A length given on the command replaces the run's, whichever key either uses.
 void clear_other_lengths(Config& config, const Config& command) {
   for (const char* given : kLengths) {
@@ -68,6 +76,11 @@ ResumedConfig resume_config(const JsonDocument& document, const std::function<vo
   command(alone);
   clear_other_lengths(now, alone);
   for (const ConfigDifference& d : differences(before, now)) {
+    if (was_overridden(document, d)) {
+      now.apply_value(d.key, before.has(d.key) ? before.value(d.key) : Json(),
+                      {.layer = ConfigLayer::flag, .name = "--override"});
+      continue;
+    }
     if (is_length(d.key) || names_same_path(d, before, now)) continue;
     throw now.error(d.key, d.key + " is " + d.before + " in the run and " + d.after + " on the command line",
                     may_override(d.key) ? "leave it out, or use --override " + d.key + "=... to change it from here on"

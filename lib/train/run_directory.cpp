@@ -66,19 +66,29 @@ void RunDirectory::write_run_json(const Json& run) {
 JsonDocument RunDirectory::read_run_json(const std::string& path) {
   JsonDocument document = read_json(path + "/run.json", ErrorKind::format);
   const Json& root = document.root();
-  if (!root.is_object() || root.value("schema", "") != "keel.run/1" || !root.contains("config")) {
-    throw document.error("", "not the run.json of a run directory");
-  }
+  const auto has = [&](const char* key, auto check) { return root.contains(key) && check(root[key]); };
+  const auto is_object = [](const Json& value) { return value.is_object(); };
+  const bool ours = root.is_object() && has("schema", [](const Json& value) { return value == "keel.run/1"; }) &&
+                    has("config", is_object) && has("resolved", is_object) &&
+                    has("created", [](const Json& value) { return value.is_string(); }) &&
+                    has("data", [](const Json& value) { return value.is_array(); }) &&
+                    has("overrides", [](const Json& value) { return value.is_array(); }) &&
+                    root["resolved"].contains("steps") && root["resolved"]["steps"].is_number_integer();
+  if (!ours) throw document.error("", "not the run.json of a run directory");
   return document;
 }
 
-int64_t RunDirectory::rewind_metrics(int64_t step, const TrainSettings& settings) {
+int64_t RunDirectory::rewind_metrics(int64_t step, int64_t earlier_steps, const TrainSettings& settings) {
   std::vector<std::string> kept, moved;
   for (std::string& line : read_lines(file("metrics.jsonl"))) {
     const Json json = parse_json(line, file("metrics.jsonl"), ErrorKind::format);
-    const int64_t at = json.is_object() ? json.value("step", int64_t{0}) : 0;
-    const bool wanted =
-        at <= step && (json.contains("val_loss") ? validates_after(settings, at) : logs_step(settings, at));
+    const auto at_step = json.find("step");
+    if (!json.is_object() || at_step == json.end() || !at_step->is_number_integer()) {
+      throw Error(ErrorKind::format, "a line without a whole number as its step", file("metrics.jsonl"));
+    }
+    const int64_t at = at_step->get<int64_t>();
+    const bool of_the_run = json.contains("val_loss") ? validates_after(settings, at) : logs_step(settings, at);
+    const bool wanted = at <= step && (at != earlier_steps || of_the_run);
     (wanted ? kept : moved).push_back(std::move(line));
   }
   if (moved.empty()) return 0;

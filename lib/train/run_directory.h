@@ -42,10 +42,10 @@ class KEEL_API RunDirectory {
   /// The run.json of a run directory; Error(format) if it is none.
   static JsonDocument read_run_json(const std::string& path);
 
-  /// Brings metrics.jsonl to the state of an uninterrupted run with these settings after `step` updates: lines beyond
-  /// it, and lines that only the end of an earlier, shorter run has, move to metrics.before-resume-STEP.jsonl. Returns
-  /// how many.
-  int64_t rewind_metrics(int64_t step, const TrainSettings& settings);
+  /// Brings metrics.jsonl to the state of an uninterrupted run after `step` updates: lines beyond it, and lines of the
+  /// last of `earlier_steps` steps that only the end of that shorter run has, move to metrics.before-resume-STEP.jsonl.
+  /// Returns how many.
+  int64_t rewind_metrics(int64_t step, int64_t earlier_steps, const TrainSettings& settings);
 
   void log_step(const MetricsLine& line);
   void log_validation(int64_t step, int64_t tokens, double val_loss);

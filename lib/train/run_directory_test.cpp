@@ -63,7 +63,7 @@ TEST_F(RunDirectoryTest, RewindKeepsWhatALongerUninterruptedRunWouldHave) {
   directory.log_validation(10, 100, 1);
   directory.sync();
   // The run of 10 steps goes on to 20, validating every 5: step 10 was logged only because it was the last.
-  EXPECT_EQ(directory.rewind_metrics(10, settings(20, 4, 5)), 1);
+  EXPECT_EQ(directory.rewind_metrics(10, 10, settings(20, 4, 5)), 1);
   EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "loss"), (std::vector<int64_t>{1, 4, 8}));
   EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "val_loss"), (std::vector<int64_t>{5, 10}));
   EXPECT_EQ(steps_in(run() + "/metrics.before-resume-10.jsonl", "loss"), (std::vector<int64_t>{10}));
@@ -76,7 +76,7 @@ TEST_F(RunDirectoryTest, RewindMovesLinesBeyondTheCheckpoint) {
   }
   std::ofstream(run() + "/metrics.jsonl", std::ios::app) << "{\"step\": 7, \"lo";  // torn by a crash
   RunDirectory directory = RunDirectory::open(run());
-  EXPECT_EQ(directory.rewind_metrics(4, settings(10, 1, 0)), 2);
+  EXPECT_EQ(directory.rewind_metrics(4, 10, settings(10, 1, 0)), 2);
   directory.log_step({.step = 5, .loss = NAN});
   directory.sync();
   EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "loss"), (std::vector<int64_t>{1, 2, 3, 4, 5}));

@@ -5,6 +5,7 @@
 #include "keel/base/error.h"
 #include "keel/base/hash.h"
 #include "keel/base/log.h"
+#include "keel/base/signals.h"
 #include "keel/model/model_config_json.h"
 #include "keel/train/train_memory.h"
 
@@ -138,35 +139,40 @@ Json data_identity(const RunSetup& setup) {
 }
 
 void require_same_data(const Json& before, const Json& now) {
-  const auto training = [](const Json& shards) {
+  const auto of_split = [](const Json& shards, const char* split) {
     std::vector<const Json*> list;
     for (const Json& shard : shards) {
-      if (shard.value("split", "") == "train") list.push_back(&shard);
+      if (shard.is_object() && shard.value("split", Json()) == split) list.push_back(&shard);
     }
     return list;
   };
-  const std::vector<const Json*> old_shards = training(before);
-  const std::vector<const Json*> new_shards = training(now);
-  if (old_shards.size() != new_shards.size()) {
-    throw Error(ErrorKind::format, "the run was trained on " + std::to_string(old_shards.size()) +
-                                       " shards, the data has " + std::to_string(new_shards.size()) + " now");
-  }
-  for (size_t i = 0; i < old_shards.size(); ++i) {
-    const Json &a = *old_shards[i], &b = *new_shards[i];
-    const bool same_hash = !a.contains("xxh3") || !b.contains("xxh3") || a["xxh3"] == b["xxh3"];
-    if (same_hash && a.value("tokens", int64_t{-1}) == b.value("tokens", int64_t{-1})) continue;
-    throw Error(ErrorKind::format,
-                "the data is not what the run was trained on: " + json_text(a) + " before, " + json_text(b) + " now",
-                b.value("path", ""));
+  for (const char* split : {"train", "val"}) {
+    const std::vector<const Json*> old_shards = of_split(before, split);
+    const std::vector<const Json*> new_shards = of_split(now, split);
+    if (old_shards.size() != new_shards.size()) {
+      throw Error(ErrorKind::format, "the run had " + std::to_string(old_shards.size()) + " " + split +
+                                         " shards, the data has " + std::to_string(new_shards.size()) + " now");
+    }
+    for (size_t i = 0; i < old_shards.size(); ++i) {
+      const Json &a = *old_shards[i], &b = *new_shards[i];
+      const bool same_hash = !a.contains("xxh3") || !b.contains("xxh3") || a["xxh3"] == b["xxh3"];
+      if (same_hash && a.value("tokens", Json()) == b.value("tokens", Json())) continue;
+      throw Error(ErrorKind::format,
+                  "the data is not what the run had: " + json_text(a) + " before, " + json_text(b) + " now",
+                  b["path"].get<std::string>());
+    }
   }
 }
 
 std::vector<ReportInput> report_inputs(const RunSetup& setup) {
+  constexpr int64_t kLargestHashed = int64_t{1} << 30;
   std::vector<ReportInput> inputs;
   const auto add = [&](const TokenStream& stream) {
     for (size_t i = 0; i < stream.shards().size(); ++i) {
       const TokenShard& shard = stream.shards()[i];
-      const std::string hash = shard.xxh3.empty() ? stream.compute_xxh3(static_cast<int64_t>(i)) : shard.xxh3;
+      // Reading a large shard again would delay the end of a run that was told to stop.
+      const bool hashes = shard.xxh3.empty() && shard.bytes <= kLargestHashed && !stop_requested();
+      const std::string hash = hashes ? stream.compute_xxh3(static_cast<int64_t>(i)) : shard.xxh3;
       inputs.push_back({.path = shard.path, .bytes = shard.bytes, .xxh3 = hash});
     }
   };
@@ -174,7 +180,8 @@ std::vector<ReportInput> report_inputs(const RunSetup& setup) {
   if (setup.validation) add(setup.validation->stream(0));
   if (setup.init) {
     for (const SafetensorsFile& file : setup.init->tensors.files()) {
-      inputs.push_back({.path = file.path(), .bytes = file.bytes(), .xxh3 = xxh3_of_file(file.path())});
+      const bool hashes = file.bytes() <= kLargestHashed && !stop_requested();
+      inputs.push_back({.path = file.path(), .bytes = file.bytes(), .xxh3 = hashes ? xxh3_of_file(file.path()) : ""});
     }
   }
   return inputs;

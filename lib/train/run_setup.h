@@ -39,7 +39,7 @@ KEEL_API Json data_identity(const RunSetup& setup);
 /// Throws Error(format) if the data is not what the checkpoint or run was made with (tokens or hashes differ).
 KEEL_API void require_same_data(const Json& before, const Json& now);
 
-/// Every input file of the run for its report, with hashes.
+/// Every input file of the run for its report, with the hashes that are recorded, or for files up to 1 GiB computed.
 KEEL_API std::vector<ReportInput> report_inputs(const RunSetup& setup);
 
 }  // namespace keel

@@ -247,7 +247,6 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
   TrainSettings s;
   s.data.sequence_length = sequence_length_of(config);
   s.model = resolve_model(config, facts, s.data.sequence_length);
-  s.plain_init = config.text("model.init") == "plain";
   s.seed = static_cast<uint64_t>(config.integer("train.seed"));
   s.data.shuffle = config.boolean("data.shuffle");
   s.data.document_mask = config.boolean("data.document_mask");

@@ -52,7 +52,6 @@ struct ValidateSettings {
 /// Everything that determines a run but the data's content. Sizes that the data decides (vocab_size) are filled in.
 struct TrainSettings {
   ModelConfig model;
-  bool plain_init = false;
   DataOptions data;
   std::optional<bool> loss_mask;  ///< absent: where a mask lies beside a shard
   uint64_t seed = 0;

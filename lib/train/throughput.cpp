@@ -39,19 +39,13 @@ double time_product(Context& ctx, const MatmulShape& shape, double budget) {
 }  // namespace
 
 double measure_product_rate(Context& ctx, const TrainSettings& settings, double seconds) {
-  const std::vector<MatmulShape> products = training_products(settings, settings.micro_batch_sequences);
-  const double blocks = static_cast<double>(settings.model.num_hidden_layers);
-  const double N = static_cast<double>(settings.micro_batch_sequences * settings.sequence_length());
+  const std::vector<TrainingProduct> products = training_products(settings, settings.micro_batch_sequences);
   double flops = 0, time = 0;
-  for (const MatmulShape& shape : products) {
-    const bool head = shape.m == settings.model.vocab_size || shape.n == settings.model.vocab_size ||
-                      shape.k == settings.model.vocab_size;
-    const double rows = static_cast<double>(shape.transpose == Transpose::a ? shape.k : shape.m);
-    const double times = head ? N / rows : blocks;
+  for (const auto& [shape, times] : products) {
     const double once =
         2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
-    flops += times * once;
-    time += times * time_product(ctx, shape, seconds / static_cast<double>(products.size()));
+    flops += static_cast<double>(times) * once;
+    time += static_cast<double>(times) * time_product(ctx, shape, seconds / static_cast<double>(products.size()));
   }
   return flops / time;
 }

@@ -4,6 +4,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/quantity.h"
+#include "keel/kernels/attention/attention.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
 
@@ -53,35 +54,40 @@ TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_seq
   return m;
 }
 
-std::vector<MatmulShape> training_products(const TrainSettings& settings, int64_t micro_batch_sequences) {
+std::vector<TrainingProduct> training_products(const TrainSettings& settings, int64_t micro_batch_sequences) {
   const ModelConfig& c = settings.model;
   const int64_t N = micro_batch_sequences * settings.sequence_length();
   const int64_t d = c.hidden_size, F = c.intermediate_size, q = c.query_size(), qkv = q + 2 * c.key_value_size();
-  const bool accumulates = micro_batch_sequences < settings.batch_sequences;
-  std::vector<MatmulShape> products;
-  const auto add = [&](int64_t out, int64_t in, int64_t rows, bool head) {
-    products.push_back({.m = rows, .n = out, .k = in, .transpose = Transpose::b});
-    products.push_back({.m = rows, .n = in, .k = out});
-    products.push_back({.m = out, .n = in, .k = rows, .transpose = Transpose::a, .accumulate = head});
-    if (accumulates && !head)
-      products.push_back({.m = out, .n = in, .k = rows, .transpose = Transpose::a, .accumulate = true});
+  const int64_t passes = settings.batch_sequences / micro_batch_sequences;
+  std::vector<TrainingProduct> products;
+  // Forward, input gradient and weight gradient of one weight; the first micro-batch overwrites, the others add.
+  const auto add = [&](int64_t out, int64_t in, int64_t rows, int64_t times, bool always_adds) {
+    products.push_back({{.m = rows, .n = out, .k = in, .transpose = Transpose::b}, passes * times});
+    products.push_back({{.m = rows, .n = in, .k = out}, passes * times});
+    const MatmulShape overwrites{.m = out, .n = in, .k = rows, .transpose = Transpose::a};
+    MatmulShape adds = overwrites;
+    adds.accumulate = true;
+    const int64_t adding = always_adds ? passes : passes - 1;
+    if (adding < passes) products.push_back({overwrites, times});
+    if (adding > 0) products.push_back({adds, adding * times});
   };
-  add(qkv, d, N, false);
-  add(d, q, N, false);
-  add(2 * F, d, N, false);
-  add(d, F, N, false);
+  for (const auto& [out, in] : {std::pair(qkv, d), std::pair(d, q), std::pair(2 * F, d), std::pair(d, F)}) {
+    add(out, in, N, c.num_hidden_layers, false);
+  }
   const int64_t chunk = plan_training(settings, micro_batch_sequences).decoder.logits_rows;
-  add(c.vocab_size, d, chunk, true);
-  if (N % chunk != 0) add(c.vocab_size, d, N % chunk, true);
+  add(c.vocab_size, d, chunk, N / chunk, true);
+  if (N % chunk != 0) add(c.vocab_size, d, N % chunk, 1, true);
   return products;
 }
 
 MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const TrainSettings& settings) {
   constexpr int64_t kLibraries = int64_t{20} << 20;  // heap, relocated data of the libraries, tables
-  constexpr int64_t kThread = int64_t{256} << 10;    // touched stack and tiles
-  const std::vector<MatmulShape> products = training_products(settings, memory.micro_batch_sequences);
+  std::vector<MatmulShape> shapes;
+  for (const TrainingProduct& product : training_products(settings, memory.micro_batch_sequences)) {
+    shapes.push_back(product.shape);
+  }
   return {.arena_bytes = memory.arena.total_bytes(),
-          .library_bytes = kLibraries + kThread * ctx.threads() + matmul_memory(ctx, products)};
+          .library_bytes = kLibraries + attention_memory(ctx, settings.model.head_dim) + matmul_memory(ctx, shapes)};
 }
 
 int64_t automatic_micro_batch(const TrainSettings& settings) {

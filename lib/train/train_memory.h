@@ -40,8 +40,14 @@ struct MemoryEstimate {
 };
 KEEL_API MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const TrainSettings& settings);
 
+/// A matrix product of a training step.
+struct TrainingProduct {
+  MatmulShape shape;
+  int64_t times = 0;  ///< in one step
+};
+
 /// Every different matrix product of a training step, in the order of the model, for planning and measuring.
-KEEL_API std::vector<MatmulShape> training_products(const TrainSettings& settings, int64_t micro_batch_sequences);
+KEEL_API std::vector<TrainingProduct> training_products(const TrainSettings& settings, int64_t micro_batch_sequences);
 
 /// The micro-batch that `auto` stands for, a pure function of the settings (train.memory_limit included, threads not):
 /// the largest divisor of the batch with at most about 4096 tokens and 4 GB of activations (or one sequence) that fits

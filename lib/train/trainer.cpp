@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "keel/base/error.h"
 #include "keel/base/rng.h"
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
@@ -169,7 +170,8 @@ std::optional<StepResult> Trainer::step(int64_t t) {
                     .grad_norm = s.grad_norm,
                     .learning_rate = learning_rate(r.settings.schedule, r.settings.optimizer.learning_rate,
                                                    r.settings.optimizer.final_learning_rate, t),
-                    .non_finite = s.non_finite != 0};
+                    .non_finite = s.non_finite != 0 && s.weight_sum > 0,
+                    .empty = s.weight_sum == 0};
 }
 
 std::optional<double> Trainer::validate() {
@@ -185,6 +187,10 @@ std::optional<double> Trainer::validate() {
     r.decoder.loss(r.parameters, batch, r.scalars());
   }
   const StepScalars s = r.fetch_scalars();
+  if (s.weight_sum == 0) {
+    throw Error(ErrorKind::format, "no target of the validation data counts: its loss mask leaves none",
+                r.validation->stream(0).shards().front().path);
+  }
   return s.loss_sum / s.weight_sum;
 }
 

@@ -24,6 +24,7 @@ struct StepResult {
   double grad_norm = 0;      ///< of the mean gradient, before clipping
   double learning_rate = 0;  ///< of this step, where a class has none of its own
   bool non_finite = false;   ///< loss or gradient is not finite: nothing was updated
+  bool empty = false;        ///< no target counts (all are masked): loss is NaN, nothing was updated
 };
 
 /// A model, its optimiser state and what trains them. Knows nothing of files: see training_run.h.
@@ -45,7 +46,8 @@ class KEEL_API Trainer {
   /// those before the step.
   std::optional<StepResult> step(int64_t t);
 
-  /// Mean nats per target token of the validation data; empty if interrupted. Needs validation data.
+  /// Mean nats per target token of the validation data; empty if interrupted. Needs validation data; Error(format) if
+  /// none of its targets counts.
   std::optional<double> validate();
 
   /// Names, shapes and places of weights and optimiser state, for saving.

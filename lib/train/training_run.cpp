@@ -59,9 +59,7 @@ class TrainingRun {
     if (state.contains("val_loss") && state["val_loss"].is_number())
       outcome_.val_loss = state["val_loss"].get<double>();
     validated_ = state.value("validated", true);
-    const int64_t moved = directory_.rewind_metrics(checkpoint.step, settings_);
-    directory_.log_event("resume",
-                         {{"step", checkpoint.step}, {"checkpoint", checkpoint.path}, {"metrics_lines_moved", moved}});
+    directory_.log_event("resume", {{"step", checkpoint.step}, {"checkpoint", checkpoint.path}});
   }
 
   RunOutcome run() {
@@ -76,7 +74,7 @@ class TrainingRun {
       throw;
     }
     progress_.finish();
-    save();
+    if (!stop_is_urgent() && !weights_are_suspect_) save();
     directory_.log_event("end", {{"status", status_name()}, {"step", outcome_.step}});
     directory_.sync();
     for (const CheckpointEntry& entry : list_checkpoints(directory_.path())) {
@@ -123,6 +121,8 @@ class TrainingRun {
       return false;
     }
     ++outcome_.step;
+    if (result->empty)
+      log::warn("step {}: no target token counts (all are masked); nothing was updated", outcome_.step);
     outcome_.final_loss = result->loss;
     outcome_.grad_norm = result->grad_norm;
     validated_ = !setup_.validation;
@@ -184,7 +184,13 @@ class TrainingRun {
     outcome_.val_loss = *loss;
     directory_.log_validation(outcome_.step, outcome_.step * settings_.tokens_per_step(), *loss);
     log::info("step {}: validation loss {:.4f}", outcome_.step, *loss);
-    return true;
+    if (std::isfinite(*loss)) return true;
+    weights_are_suspect_ = true;
+    outcome_.status = RunStatus::diverged;
+    outcome_.non_finite_step = outcome_.step;
+    directory_.log_event("non_finite", {{"step", outcome_.step}, {"validation", true}});
+    log::error("the validation loss is not finite after step {}: stopped without saving these weights", outcome_.step);
+    return false;
   }
 
   void score_frequencies() {
@@ -265,9 +271,10 @@ class TrainingRun {
   Trainer trainer_;
   RunOutcome outcome_;
   Stopwatch since_start_, since_save_;
-  double smoothed_ = 0;     // seconds a step
-  int64_t saved_step_ = 0;  // step 0 needs no checkpoint: it follows from the config
-  bool validated_ = true;   // the validation after outcome_.step is done, or none is due
+  double smoothed_ = 0;               // seconds a step
+  int64_t saved_step_ = 0;            // step 0 needs no checkpoint: it follows from the config
+  bool weights_are_suspect_ = false;  // the validation loss is not finite: an earlier checkpoint is worth more
+  bool validated_ = true;             // the validation after outcome_.step is done, or none is due
 };
 
 }  // namespace

@@ -411,3 +411,47 @@ class Misuse(TrainTest):
         results = self.report()["results"]
         self.assertEqual((results["status"], results["stopped_by"]), ("interrupted", "SIGTERM"))
         self.assertTrue((self.dir / "run" / "checkpoints" / f"step-{results['steps']:08d}").is_dir())
+
+
+class Masks(TrainTest):
+    def masked(self, name, tokens, mask):
+        write_megatron(self.dir / name, [tokens], mask)
+        return ["--data", self.dir / name]
+
+    def test_batch_without_a_counting_target_updates_nothing(self):
+        tokens = [i % 61 for i in range(161)]
+        data = self.masked("none", tokens, [0] * 161)
+        result = self.train(extra=[*data, "--steps", "2"])
+        self.assertIn("no target token counts", result.stderr)
+        self.assertEqual([line["loss"] for line in self.metrics() if "loss" in line], [None, None])
+        first = read_safetensors(self.dir / "run" / "checkpoints" / "step-00000002" / "model.safetensors")
+        self.train("start", ["--steps", "1", "--set", "optimizer.learning_rate=0"])
+        self.assertEqual(first, read_safetensors(self.dir / "start" / "checkpoints" / "step-00000001" / "model.safetensors"))
+
+    def test_validation_data_without_a_counting_target(self):
+        self.masked("noval", [i % 61 for i in range(161)], [0] * 161)
+        result = self.train(extra=["--val-data", self.dir / "noval"], code=3)
+        self.assertIn("no target of the validation data counts", result.stderr)
+
+
+class Overrides(TrainTest):
+    def test_of_what_is_logged_leave_the_past_alone(self):
+        self.train("run", ["--steps", "6"])
+        self.check("keel-train", "--out", self.dir / "run", "--resume", "--steps", "9", "--override", "train.log_every=4", "--progress", "none")
+        self.assertEqual([line["step"] for line in self.metrics() if "loss" in line], [1, 2, 3, 4, 5, 8, 9])
+
+    def test_same_command_goes_on_after_an_override(self):
+        self.train("run", ["--steps", "4"])
+        self.check("keel-train", "--out", self.dir / "run", "--resume", "--steps", "6", "--override", "optimizer.learning_rate=0.002", "--progress", "none")
+        self.train("run", ["--steps", "8", "--resume"])
+        self.assertEqual([line["learning_rate"] for line in self.metrics() if "loss" in line], [0.01] * 4 + [0.002] * 4)
+
+    def test_run_json_of_another_kind(self):
+        self.train("run", ["--steps", "4"])
+        path = self.dir / "run" / "run.json"
+        good = path.read_text()
+        for key, value in (("schema", 5), ("overrides", {}), ("resolved", []), ("data", "x"), ("created", 1)):
+            with self.subTest(key=key):
+                path.write_text(json.dumps({**json.loads(good), key: value}))
+                self.train("run", ["--steps", "4", "--resume"], code=3)
+        path.write_text(good)

@@ -19,7 +19,7 @@ constexpr int64_t kScoreStride = kChunk + 16;  // an odd number of cache lines: 
 /// Offsets in the scratch of a thread, in floats.
 struct Layout {
   int64_t width;  ///< head_dim rounded up to whole vectors
-  int64_t keys_transposed, values_transposed, keys, dk, dv, q, d_out, p, ds, lse, delta, token, end;
+  int64_t keys_transposed, values_transposed, keys, dk, dv, q, d_out, p, ds, lse, delta, token, head, end;
 
   explicit Layout(int64_t head_dim) : width(round_up(head_dim, kWidth)) {
     int64_t at = 0;
@@ -40,12 +40,9 @@ struct Layout {
     lse = take(kBlockRows);
     delta = take(kBlockRows);
     token = take(kBlockRows);
+    head = take(kBlockRows);
     end = at;
   }
-};
-
-struct Range {
-  int64_t begin, end;
 };
 
 /// Keys first_key ... of a sequence against queries first_token ...; positions count from the start of the sequence.
@@ -62,10 +59,9 @@ struct Block {
   // Of kBlockRows rows at a time:
   int64_t first_row, rows;
   float *q, *d_out, *p, *ds, *lse, *delta;  ///< lse in base 2
-  int32_t* token;
+  int32_t *token, *head;
 
-  int64_t query(int64_t row) const { return start + first_token + (first_row + row) / group; }
-  int64_t head(int64_t row) const { return kv_head * group + (first_row + row) % group; }
+  int64_t query(int64_t row) const { return start + token[row]; }
 
   /// Rows at hand that see any of the chunk's keys [begin, end).
   Range rows_seeing(int64_t begin, int64_t end) const {
@@ -83,7 +79,7 @@ struct Block {
   }
 };
 
-void load_keys(Block& b) {
+[[gnu::noinline]] void load_keys(Block& b) {
   const int64_t head_dim = b.a.sizes.head_dim;
   const int64_t first = b.start + b.first_key;
   for (int64_t j = 0; j < b.keys; j += kLanes) {
@@ -93,35 +89,42 @@ void load_keys(Block& b) {
     transpose_rows(key, count, head_dim, b.a.sizes.scale * kLog2e, b.keys_transposed + j * head_dim);
     transpose_rows(value, count, head_dim, 1.0F, b.values_transposed + j * head_dim);
   }
-  for (int64_t j = 0; j < b.keys; ++j) copy_row(b.a.k(first + j, b.kv_head), head_dim, b.key_rows + j * b.width);
+  copy_rows(b.a.k(first, b.kv_head), b.a.k.row_stride, b.keys, head_dim, b.key_rows, b.width);
   for (int64_t i = 0; i < kChunk * b.width; i += kWidth) {
     store(b.dk + i, Vector{});
     store(b.dv + i, Vector{});
   }
 }
 
-float dot(const float* x, const float* y, int64_t n) {
+KEEL_INLINE float dot(const float* x, const float* y, int64_t n) {
   Vector sum{};
   for (int64_t d = 0; d < n; d += kWidth) sum += load_first(x + d, n - d) * load_first(y + d, n - d);
-  float total = 0;
-  for (int i = 0; i < kWidth; ++i) total += sum[i];
-  return total;
+  return sum_lanes(sum);
 }
 
-void load_rows(Block& b, int64_t first_row, int64_t rows) {
+[[gnu::noinline]] void load_rows(Block& b, int64_t first_row, int64_t rows) {
   b.first_row = first_row;
   b.rows = rows;
-  const int64_t head_dim = b.a.sizes.head_dim;
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t n = b.query(r), h = b.head(r);
-    copy_row(b.a.q(n, h), head_dim, b.q + r * b.width);
-    copy_row(b.a.d_out(n, h), head_dim, b.d_out + r * b.width);
-    float* delta = b.a.delta + h * b.a.sizes.tokens + n;
-    if (b.is_first) *delta = dot(b.d_out + r * b.width, b.a.out(n, h), head_dim);
-    b.delta[r] = *delta;
-    b.lse[r] = b.a.lse[h * b.a.sizes.tokens + n] * kLog2e;
-    b.token[r] = static_cast<int32_t>(n - b.start);
-  }
+  const AttentionBackward& a = b.a;
+  const int64_t head_dim = a.sizes.head_dim, step = b.group * b.width;
+  for_heads(first_row, rows, b.group, [&](int64_t group_head, int64_t token, int64_t first, int64_t count) {
+    const int64_t head = b.kv_head * b.group + group_head, n = b.start + b.first_token + token;
+    float* d_out = b.d_out + first * b.width;
+    copy_rows(a.q(n, head), a.q.row_stride, count, head_dim, b.q + first * b.width, step);
+    copy_rows(a.d_out(n, head), a.d_out.row_stride, count, head_dim, d_out, step);
+    float* delta = a.delta + head * a.sizes.tokens + n;
+    if (b.is_first) {
+      for (int64_t i = 0; i < count; ++i) delta[i] = dot(d_out + i * step, a.out(n + i, head), head_dim);
+    }
+    const float* lse = a.lse + head * a.sizes.tokens + n;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t r = first + i * b.group;
+      b.delta[r] = delta[i];
+      b.lse[r] = lse[i] * kLog2e;
+      b.token[r] = static_cast<int32_t>(b.first_token + token + i);
+      b.head[r] = static_cast<int32_t>(head);
+    }
+  });
   for (int64_t r = rows; r < round_up(rows, kTileRows); ++r) {
     for (int64_t d = 0; d < b.width; d += kWidth) {
       store(b.q + r * b.width + d, Vector{});
@@ -134,7 +137,7 @@ void load_rows(Block& b, int64_t first_row, int64_t rows) {
 }
 
 /// P = 2^(q k - lse) (0 where masked) and dS = P (d_out v - delta) for one tile of rows and a panel of keys.
-void score_tile(Block& b, int64_t r, int64_t panel) {
+[[gnu::noinline]] void score_tile(Block& b, int64_t r, int64_t panel) {
   const int64_t head_dim = b.a.sizes.head_dim;
   const int64_t window = b.a.sizes.window;
   const int64_t first = b.first_key + panel;
@@ -153,9 +156,7 @@ void score_tile(Block& b, int64_t r, int64_t panel) {
   }
   if (first + kLanes - 1 > b.token[r] || (window > 0 && b.token[r + kTileRows - 1] - first >= window)) {
     const int32_t reach = window > 0 ? static_cast<int32_t>(window) : INT32_MAX;
-    VectorInt lane{};
-#pragma GCC unroll 16
-    for (int i = 0; i < kWidth; ++i) lane[i] = i;
+    const VectorInt lane = lane_numbers(Lanes{});
 #pragma GCC unroll 16
     for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
@@ -183,25 +184,26 @@ void score_tile(Block& b, int64_t r, int64_t panel) {
 
 /// to[j, :] += sum over the rows of s[row, j] rows[row, :]  for the chunk's keys j: dv from P and d_out, dk from dS and
 /// q.
-void add_keys_gradient(const Block& b, const float* s, const float* rows, float* to) {
+[[gnu::noinline]] void add_keys_gradient(const Block& b, const float* s, const float* rows, float* to) {
   for (int64_t j = 0; j < b.keys; j += kTileRows) {
     const Range seeing = b.rows_seeing(j, j + kTileRows);
     if (seeing.begin >= seeing.end) continue;
-    for_column_tiles(b.width, [&]<int vectors>(int64_t d) [[gnu::always_inline]] {
-      Vector c[kTileRows][vectors];
+    for_column_tiles(
+        b.width, [&]<int vectors>(int64_t d) __attribute__((always_inline)) {
+          Vector c[kTileRows][vectors];
 #pragma GCC unroll 16
-      for (int i = 0; i < kTileRows; ++i) {
+          for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; ++v) c[i][v] = load(to + (j + i) * b.width + d + v * kWidth);
-      }
-      multiply_transposed(s + seeing.begin * kScoreStride + j, kScoreStride, rows + seeing.begin * b.width + d, b.width,
-                          seeing.end - seeing.begin, c);
+            for (int v = 0; v < vectors; ++v) c[i][v] = load(to + (j + i) * b.width + d + v * kWidth);
+          }
+          multiply_transposed(s + seeing.begin * kScoreStride + j, kScoreStride, rows + seeing.begin * b.width + d,
+                              b.width, seeing.end - seeing.begin, c);
 #pragma GCC unroll 16
-      for (int i = 0; i < kTileRows; ++i) {
+          for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; ++v) store(to + (j + i) * b.width + d + v * kWidth, c[i][v]);
-      }
-    });
+            for (int v = 0; v < vectors; ++v) store(to + (j + i) * b.width + d + v * kWidth, c[i][v]);
+          }
+        });
   }
 }
 
@@ -212,52 +214,90 @@ KEEL_INLINE void put(float* to, int64_t n, Vector x, float factor, bool add) {
   store_first(to, n, x);
 }
 
-void add_query_gradient(const Block& b) {
+[[gnu::noinline]] void add_query_gradient(const Block& b) {
   const int64_t head_dim = b.a.sizes.head_dim;
   for (int64_t r = 0; r < b.rows; r += kTileRows) {
     const Range seen = b.keys_seen(r, r + kTileRows);
     if (seen.begin >= seen.end) continue;
     const int64_t count = smaller(kTileRows, b.rows - r);
     float* to[kTileRows];
-    for (int64_t i = 0; i < count; ++i) to[i] = b.a.dq(b.query(r + i), b.head(r + i));
-    for_column_tiles(b.width, [&]<int vectors>(int64_t d) [[gnu::always_inline]] {
-      Vector c[kTileRows][vectors];
-      clear(c);
-      multiply(b.ds + r * kScoreStride + seen.begin, kScoreStride, b.key_rows + seen.begin * b.width + d, b.width,
-               seen.end - seen.begin, c);
+    for (int64_t i = 0; i < count; ++i) to[i] = b.a.dq(b.query(r + i), b.head[r + i]);
+    for_column_tiles(
+        b.width, [&]<int vectors>(int64_t d) __attribute__((always_inline)) {
+          Vector c[kTileRows][vectors];
+          clear(c);
+          multiply(b.ds + r * kScoreStride + seen.begin, kScoreStride, b.key_rows + seen.begin * b.width + d, b.width,
+                   seen.end - seen.begin, c);
 #pragma GCC unroll 16
-      for (int i = 0; i < kTileRows; ++i) {
-        if (i >= count) break;
+          for (int i = 0; i < kTileRows; ++i) {
+            if (i >= count) break;
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; ++v) {
-          const int64_t at = d + v * kWidth;
-          if (at < head_dim) put(to[i] + at, head_dim - at, c[i][v], b.a.sizes.scale, !b.is_first);
-        }
-      }
-    });
+            for (int v = 0; v < vectors; ++v) {
+              const int64_t at = d + v * kWidth;
+              if (at < head_dim) put(to[i] + at, head_dim - at, c[i][v], b.a.sizes.scale, !b.is_first);
+            }
+          }
+        });
   }
 }
 
-void finish(const Block& b) {
+/// Writes or adds factor * from to the chunk's keys.
+KEEL_INLINE void put_keys(const Block& b, const float* from, float factor, const HeadRows<float>& x) {
+  float* to = x(b.start + b.first_key, b.kv_head);
+  for_each_vector(
+      b.keys, b.a.sizes.head_dim, [&](int64_t j, int64_t d, int64_t lanes) __attribute__((always_inline)) {
+        put(to + j * x.row_stride + d, lanes, load(from + j * b.width + d), factor, !b.is_first);
+      });
+}
+
+[[gnu::noinline]] void finish(const Block& b) {
+  put_keys(b, b.dk, b.a.sizes.scale, b.a.dk);
+  put_keys(b, b.dv, 1.0F, b.a.dv);
+}
+
+/// Rows of the batch that hold kBlockRows rows of a block from first_row on.
+Range batch_rows(const Block& b, int64_t first_row) {
+  const int64_t last = smaller(first_row + kBlockRows, b.tokens * b.group) - 1;
+  const int64_t start = b.start + b.first_token;
+  return {start + first_row / b.group, start + last / b.group + 1};
+}
+
+/// Asks for part i of `parts` of what load_rows reads from first_row on.
+void prefetch_rows(const Block& b, int64_t first_row, int64_t i, int64_t parts) {
   const int64_t head_dim = b.a.sizes.head_dim;
-  for (int64_t j = 0; j < b.keys; ++j) {
-    float* dk = b.a.dk(b.start + b.first_key + j, b.kv_head);
-    float* dv = b.a.dv(b.start + b.first_key + j, b.kv_head);
-    for (int64_t d = 0; d < head_dim; d += kWidth) {
-      put(dk + d, head_dim - d, load(b.dk + j * b.width + d), b.a.sizes.scale, !b.is_first);
-      put(dv + d, head_dim - d, load(b.dv + j * b.width + d), 1.0F, !b.is_first);
-    }
-  }
+  const Range rows = batch_rows(b, first_row).part(i, parts);
+  prefetch(b.a.q, rows, b.kv_head * b.group, b.group, head_dim);
+  prefetch(b.a.d_out, rows, b.kv_head * b.group, b.group, head_dim);
+  if (b.is_first) prefetch(b.a.out, rows, b.kv_head * b.group, b.group, head_dim);
 }
 
-void differentiate(Block& b) {
+template <class T>
+void prefetch_keys(const Block& b, const HeadRows<T>& x, const HeadRows<T>& y, int64_t i, int64_t parts) {
+  const Range keys = Range{b.start + b.first_key, b.start + b.first_key + b.keys}.part(i, parts);
+  prefetch(x, keys, b.kv_head, 1, b.a.sizes.head_dim);
+  prefetch(y, keys, b.kv_head, 1, b.a.sizes.head_dim);
+}
+
+/// `next`: the block that this thread is likely to work on next.
+void differentiate(Block& b, const Block& next) {
   load_keys(b);
-  const int64_t rows = b.tokens * b.group;
+  const int64_t rows = b.tokens * b.group, panels = (b.keys + kLanes - 1) / kLanes;
+  const int64_t parts = (rows + kBlockRows - 1) / kBlockRows * panels;
+  int64_t part = 0;
   for (int64_t first = 0; first < rows; first += kBlockRows) {
     load_rows(b, first, smaller(kBlockRows, rows - first));
-    for (int64_t panel = 0; panel < b.keys; panel += kLanes) {
-      const Range seeing = b.rows_seeing(panel, panel + kLanes);
-      for (int64_t r = round_down(seeing.begin, kTileRows); r < seeing.end; r += kTileRows) score_tile(b, r, panel);
+    for (int64_t panel = 0; panel < panels; ++panel, ++part) {
+      prefetch(b.a.dq, batch_rows(b, first).part(panel, panels), b.kv_head * b.group, b.group, b.a.sizes.head_dim);
+      prefetch_keys(b, b.a.dk, b.a.dv, part, parts);
+      if (first + kBlockRows < rows)
+        prefetch_rows(b, first + kBlockRows, panel, panels);
+      else if (next.keys > 0 && next.tokens > 0)
+        prefetch_rows(next, 0, panel, panels);
+      if (next.keys > 0 && next.tokens > 0) prefetch_keys(next, next.a.k, next.a.v, part, parts);
+      const Range seeing = b.rows_seeing(panel * kLanes, (panel + 1) * kLanes);
+      for (int64_t r = round_down(seeing.begin, kTileRows); r < seeing.end; r += kTileRows) {
+        score_tile(b, r, panel * kLanes);
+      }
     }
     add_keys_gradient(b, b.p, b.d_out, b.dv);
     add_keys_gradient(b, b.ds, b.q, b.dk);
@@ -295,7 +335,8 @@ Block make_block(const AttentionBackward& a, const Blocks::Place& place, int64_t
           .ds = scratch + layout.ds,
           .lse = scratch + layout.lse,
           .delta = scratch + layout.delta,
-          .token = reinterpret_cast<int32_t*>(scratch + layout.token)};
+          .token = reinterpret_cast<int32_t*>(scratch + layout.token),
+          .head = reinterpret_cast<int32_t*>(scratch + layout.head)};
 }
 
 /// How many chunks after a key's own the last query that sees it can lie, and one more.
@@ -324,10 +365,12 @@ void attention_backward(const AttentionBackward& a) {
   for (int64_t step = 0; step < steps; ++step) {
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < count; ++i) {
-      const Blocks::Place place = blocks.place(i / z.kv_heads);
       float* scratch = z.scratch + omp_get_thread_num() * z.scratch_floats;
-      Block block = make_block(a, place, step, i % z.kv_heads, layout, scratch);
-      if (block.keys > 0 && block.tokens > 0) differentiate(block);
+      const auto block = [&](int64_t number) {
+        return make_block(a, blocks.place(number / z.kv_heads), step, number % z.kv_heads, layout, scratch);
+      };
+      Block b = block(i);
+      if (b.keys > 0 && b.tokens > 0) differentiate(b, block(smaller(i + z.threads, count - 1)));
     }
   }
 }

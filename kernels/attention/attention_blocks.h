@@ -4,6 +4,7 @@
 // attention_tiles.h.
 
 #include "keel/kernels/attention/attention_cpu.h"
+#include "keel/kernels/attention/attention_tiles.h"
 
 namespace keel::KEEL_ISA {
 namespace {
@@ -34,6 +35,20 @@ struct Blocks {
     return {low, first_row, total - first_row < block ? total - first_row : block};
   }
 };
+
+/// Rows first_row .. first_row + rows (row r: query head r % group of token r / group) taken apart by head, whose rows
+/// lie evenly in memory: body(head, token of its first row, index of that row, count), the rows being `group` apart.
+template <class Body>
+KEEL_INLINE void for_heads(int64_t first_row, int64_t rows, int64_t group, Body body) {
+  int64_t token = first_row / group, head = first_row % group;
+  for (int64_t i = 0; i < smaller(rows, group); ++i) {
+    body(head, token, i, (rows - i + group - 1) / group);
+    if (++head == group) {
+      head = 0;
+      ++token;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace keel::KEEL_ISA

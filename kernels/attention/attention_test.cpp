@@ -343,6 +343,9 @@ TEST(Attention, LengthsAroundTiles) {
   compare(make_shape({255}, 1, 1, 16));
   compare(make_shape({257}, 1, 1, 16));
   compare(make_shape({300}, 2, 2, 4));
+  // Enough rows for the largest blocks with one thread, and for smaller ones with more.
+  compare(make_shape({300, 200}, 4, 2, 8));
+  compare(make_shape({350}, 3, 1, 4, 140));
 }
 
 TEST(Attention, ManySequences) {

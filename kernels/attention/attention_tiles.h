@@ -4,6 +4,9 @@
 // everything here has internal linkage.
 
 #include <cstdint>
+#include <utility>
+
+#include "keel/kernels/attention/attention_cpu.h"
 
 namespace keel::KEEL_ISA {
 namespace {
@@ -160,21 +163,49 @@ KEEL_INLINE void for_column_tiles(int64_t columns, Body body) {
   for (; d < columns; d += kWidth) body.template operator()<1>(d);
 }
 
+// Shuffles have constant indices made from 0 ... kWidth - 1: GCC builds index vectors that are filled in a loop at run
+// time.
+using Lanes = std::make_integer_sequence<int, kWidth>;
+
+template <int... lane>
+KEEL_INLINE VectorInt lane_numbers(std::integer_sequence<int, lane...>) {
+  return VectorInt{lane...};
+}
+
+template <int... lane>
+KEEL_INLINE Vector interleave_low(Vector a, Vector b, std::integer_sequence<int, lane...>) {
+  return __builtin_shufflevector(a, b, (lane / 2 + lane % 2 * kWidth)...);
+}
+
+template <int... lane>
+KEEL_INLINE Vector interleave_high(Vector a, Vector b, std::integer_sequence<int, lane...>) {
+  return __builtin_shufflevector(a, b, (lane / 2 + lane % 2 * kWidth + kWidth / 2)...);
+}
+
+template <int distance, int... lane>
+KEEL_INLINE Vector rotate(Vector x, std::integer_sequence<int, lane...>) {
+  return __builtin_shufflevector(x, x, ((lane + distance) % kWidth)...);
+}
+
+/// The sum of the lanes of x, by halves.
+template <int half = kWidth / 2>
+KEEL_INLINE float sum_lanes(Vector x) {
+  x += rotate<half>(x, Lanes{});
+  if constexpr (half > 1)
+    return sum_lanes<half / 2>(x);
+  else
+    return x[0];
+}
+
 /// Transposes a square of kWidth rows of one vector each.
 KEEL_INLINE void transpose(Vector (&x)[kWidth]) {
-  VectorInt low, high;  // indices that interleave the low and the high halves of two vectors
-#pragma GCC unroll 16
-  for (int i = 0; i < kWidth; ++i) {
-    low[i] = i / 2 + i % 2 * kWidth;
-    high[i] = low[i] + kWidth / 2;
-  }
 #pragma GCC unroll 4
   for (int step = 1; step < kWidth; step *= 2) {
     Vector y[kWidth];
 #pragma GCC unroll 16
     for (int i = 0; i < kWidth / 2; ++i) {
-      y[2 * i] = __builtin_shuffle(x[i], x[i + kWidth / 2], low);
-      y[2 * i + 1] = __builtin_shuffle(x[i], x[i + kWidth / 2], high);
+      y[2 * i] = interleave_low(x[i], x[i + kWidth / 2], Lanes{});
+      y[2 * i + 1] = interleave_high(x[i], x[i + kWidth / 2], Lanes{});
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kWidth; ++i) x[i] = y[i];
@@ -196,29 +227,76 @@ KEEL_INLINE void store_first(float* p, int64_t n, Vector x) {
   for (int64_t i = 0; i < n; ++i) p[i] = y[i];
 }
 
-/// to[0 .. round_up(n, kWidth)) = the n floats at `from`, then zeros.
-KEEL_INLINE void copy_row(const float* from, int64_t n, float* to) {
-  for (int64_t d = 0; d < n; d += kWidth) store(to + d, load_first(from + d, n - d));
+/// Calls body(row, d, lanes) for the vectors [d, d + lanes) that cover rows of n floats. A column of vectors at a time:
+/// one long loop, and strides that the hardware prefetches.
+template <class Body>
+KEEL_INLINE void for_each_vector(int64_t rows, int64_t n, Body body) {
+  int64_t d = 0;
+  for (; d + kWidth <= n; d += kWidth) {
+    for (int64_t r = 0; r < rows; ++r) body(r, d, std::integral_constant<int64_t, kWidth>{});
+  }
+  if (d == n) return;
+  for (int64_t r = 0; r < rows; ++r) body(r, d, n - d);
 }
 
-/// to[d * kLanes + i] = factor * row(i)[d]  for i < rows <= kLanes, d < n; lanes beyond are 0.
-/// row(i) gives a pointer to n floats.
+/// Copies `rows` rows of n floats, and zeros up to whole vectors (of `to`, aligned).
+KEEL_INLINE void copy_rows(const float* from, int64_t from_stride, int64_t rows, int64_t n, float* to,
+                           int64_t to_stride) {
+  for_each_vector(
+      rows, n, [&](int64_t r, int64_t d, int64_t lanes) __attribute__((always_inline)) {
+        store(to + r * to_stride + d, load_first(from + r * from_stride + d, lanes));
+      });
+}
+
+struct Range {
+  int64_t begin, end;
+
+  /// Part i of `parts` nearly equal ones.
+  Range part(int64_t i, int64_t parts) const {
+    return {begin + (end - begin) * i / parts, begin + (end - begin) * (i + 1) / parts};
+  }
+};
+
+/// Asks for rows n of x, heads [head, head + heads), ahead of their use: they lie too far apart for the hardware to
+/// guess.
+template <class T>
+KEEL_INLINE void prefetch(const HeadRows<T>& x, Range n, int64_t head, int64_t heads, int64_t head_dim) {
+  for (int64_t i = n.begin; i < n.end; ++i) {
+    for (int64_t h = head; h < head + heads; ++h) {
+      const T* row = x(i, h);
+      for (int64_t d = 0; d < head_dim; d += 16) __builtin_prefetch(row + d, 0, 2);
+    }
+  }
+}
+
+KEEL_INLINE void transpose_columns(const float* const (&from)[kWidth], int64_t first, int64_t columns, float factor,
+                                   float* to) {
+  Vector x[kWidth];
+  if (columns >= kWidth) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) x[i] = load_unaligned(from[i] + first);
+    transpose(x);
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) store(to + (first + i) * kLanes, x[i] * factor);
+  } else {
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) x[i] = load_first(from[i] + first, columns);
+    transpose(x);
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) {
+      if (i < columns) store(to + (first + i) * kLanes, x[i] * factor);
+    }
+  }
+}
+
+/// to[d * kLanes + i] = factor * row(i)[d]  for i < kLanes, d < n, where row(i) points to n floats; from `rows` on, the
+/// last row is repeated.
 template <class Row>
 KEEL_INLINE void transpose_rows(Row row, int64_t rows, int64_t n, float factor, float* to) {
   for (int64_t lane = 0; lane < kLanes; lane += kWidth) {
     const float* from[kWidth];
-    for (int64_t i = 0; i < kWidth; ++i) from[i] = lane + i < rows ? row(lane + i) : nullptr;
-    for (int64_t d = 0; d < n; d += kWidth) {
-      Vector x[kWidth];
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kWidth; ++i) x[i] = from[i] == nullptr ? Vector{} : load_first(from[i] + d, n - d);
-      transpose(x);
-      const int64_t valid = smaller(kWidth, n - d);
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kWidth; ++i) {
-        if (i < valid) store(to + (d + i) * kLanes + lane, x[i] * factor);
-      }
-    }
+    for (int64_t i = 0; i < kWidth; ++i) from[i] = row(smaller(lane + i, rows - 1));
+    for (int64_t d = 0; d < n; d += kWidth) transpose_columns(from, d, n - d, factor, to + lane);
   }
 }
 

@@ -243,7 +243,7 @@ int train(const Options& options, Context& ctx, const Command& command, RunSetup
   if (run.resume) {
     require_same_run(command, setup, *run.resume);
     keep_micro_batch(*run.resume, setup.settings);
-    if (run.resume->step >= setup.settings.steps) {
+    if (run.resume->step >= setup.settings.steps && directory.is_completed(run.resume->step)) {
       log::info("the run is finished: step {} of {}; nothing to do", run.resume->step, setup.settings.steps);
       return kExitOk;
     }

@@ -1,6 +1,7 @@
 #include "keel/train/run_directory.h"
 
 #include <filesystem>
+#include <limits>
 
 #include <nlohmann/json.hpp>
 
@@ -98,6 +99,26 @@ int64_t RunDirectory::rewind_metrics(int64_t step, int64_t earlier_steps, const 
   write_lines(aside, all);
   write_lines(file("metrics.jsonl"), kept);
   return static_cast<int64_t>(moved.size());
+}
+
+std::optional<double> RunDirectory::validation_loss_at(int64_t step) const {
+  for (const std::string& line : read_lines(file("metrics.jsonl"))) {
+    const Json json = parse_json(line, file("metrics.jsonl"), ErrorKind::format);
+    if (!json.is_object() || !json.contains("val_loss") || json.value("step", Json()) != step) continue;
+    return json["val_loss"].is_number() ? json["val_loss"].get<double>() : std::numeric_limits<double>::quiet_NaN();
+  }
+  return std::nullopt;
+}
+
+bool RunDirectory::is_completed(int64_t step) const {
+  if (!fs::exists(file("report.json"))) return false;
+  try {
+    const Json results = read_json(file("report.json"), ErrorKind::format).root().value("results", Json());
+    return results.is_object() && results.value("status", Json()) == "completed" &&
+           results.value("steps", Json()) == step;
+  } catch (const std::exception&) {
+    return false;  // damaged: it is written again
+  }
 }
 
 LineAppender& RunDirectory::metrics() {

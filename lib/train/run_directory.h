@@ -47,6 +47,11 @@ class KEEL_API RunDirectory {
   /// Returns how many.
   int64_t rewind_metrics(int64_t step, int64_t earlier_steps, const TrainSettings& settings);
 
+  /// The validation loss that metrics.jsonl has for this step; NaN if it was not finite, nothing if there is no line.
+  std::optional<double> validation_loss_at(int64_t step) const;
+  /// True if report.json is that of a run completed after `step` updates.
+  bool is_completed(int64_t step) const;
+
   void log_step(const MetricsLine& line);
   void log_validation(int64_t step, int64_t tokens, double val_loss);
   /// {"time", "event": name, ...fields}

@@ -59,6 +59,10 @@ class TrainingRun {
     if (state.contains("val_loss") && state["val_loss"].is_number())
       outcome_.val_loss = state["val_loss"].get<double>();
     validated_ = state.value("validated", true);
+    if (const auto loss = validated_ ? std::nullopt : directory_.validation_loss_at(checkpoint.step)) {
+      outcome_.val_loss = *loss;  // made after this checkpoint by a process that was then killed
+      validated_ = true;
+    }
     directory_.log_event("resume", {{"step", checkpoint.step}, {"checkpoint", checkpoint.path}});
   }
 

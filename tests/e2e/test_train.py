@@ -217,6 +217,49 @@ class Resume(TrainTest):
         after = {p: p.read_bytes() for p in sorted((self.dir / "run").rglob("*")) if p.is_file() and p.name != "lock"}
         self.assertEqual(before, after)
 
+    def interrupt_validation(self, extra, step):
+        """Stops a run during the validation after this step, which is long."""
+        process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments("run", extra))], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        metrics = self.dir / "run" / "metrics.jsonl"
+        for _ in range(2000):
+            if metrics.exists() and f'"step":{step},' in metrics.read_text():
+                break
+            time.sleep(0.01)
+        process.terminate()
+        self.assertEqual(process.wait(60), 143)
+        self.assertEqual([line for line in self.metrics() if "val_loss" in line], [])
+
+    def test_last_validation_is_made_up_for(self):
+        write_megatron(self.dir / "val", [[i % 61 for i in range(1000)] for _ in range(1000)])
+        long = ["--steps", "3", "--set", "validate.tokens=1000000"]
+        self.interrupt_validation(long, 3)
+        self.train("run", long + ["--resume"])
+        self.train("whole", long)
+        self.assertEqual(self.metrics(), self.metrics("whole"))
+        results = self.report()["results"]
+        self.assertEqual((results["status"], results["steps"]), ("completed", 3))
+        self.assertEqual(results["val_loss"], self.report("whole")["results"]["val_loss"])
+        self.assertIn("finished", self.train("run", long + ["--resume"]).stderr)
+        (self.dir / "run" / "report.json").unlink()  # as if killed before it was written
+        self.train("run", long + ["--resume"])
+        self.assertEqual(self.report()["results"]["val_loss"], results["val_loss"])
+        self.assertEqual(self.metrics(), self.metrics("whole"))
+
+    def test_validation_is_not_logged_twice(self):
+        write_megatron(self.dir / "val", [[i % 61 for i in range(1000)] for _ in range(1000)])
+        long = ["--steps", "6", "--set", "validate.tokens=1000000", "--set", "validate.every_steps=3", "--set", "checkpoint.every_steps=100"]
+        self.interrupt_validation(long, 3)
+        process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments("run", long + ["--resume"]))], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        for _ in range(6000):
+            if '"step":6,' in (self.dir / "run" / "metrics.jsonl").read_text():
+                break
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        self.train("run", long + ["--resume"])
+        self.train("whole", long)
+        self.assertEqual(self.metrics(), self.metrics("whole"))
+
     def test_needs_no_other_flag(self):
         self.train("run", ["--steps", "5"])
         self.check("keel-train", "--out", self.dir / "run", "--resume", "--steps", "12", "--progress", "none", "--threads", "1")

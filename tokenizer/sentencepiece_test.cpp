@@ -139,7 +139,7 @@ TEST(Sentencepiece, EveryKindOfModelGivesTheLibrarysIdsAndTexts) {
     SCOPED_TRACE(arguments);
     const Pair pair(trained_model(arguments));
     std::mt19937_64 random(5);
-    for (int i = 0; i < 600; ++i) {
+    for (int i = 0; i < 400; ++i) {
       const std::string text = random_text(random, 1 + static_cast<int>(random() % 20));
       const Ids wanted = pair.library_ids(text);
       ASSERT_EQ(pair.ours->encode(text), wanted) << text;
@@ -267,7 +267,7 @@ TEST_F(DamagedModel, NormalisationRules) {
     }
     try {
       const auto tokenizer = make_sentencepiece_tokenizer(damaged, "model");
-      for (uint32_t c = 0x20; c < 0x3000; c += 31) {
+      for (uint32_t c = 0x20; c < 0x3000; c += 127) {
         const char text[] = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 0x3F)),
                              static_cast<char>(0x80 | (c & 0x3F))};
         if (c >= 0x800) tokenizer->encode({text, 3});

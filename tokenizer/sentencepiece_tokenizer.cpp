@@ -50,7 +50,7 @@ bool cuts_are_exact(const SentencepieceModel& model) {
 class PartCache {
  public:
   bool find(std::string_view part, std::vector<int32_t>& ids) const {
-    if (part.size() > kMaxKey) return false;
+    if (slots_.empty() || part.size() > kMaxKey) return false;
     const Slot& slot = slots_[index(part)];
     if (slot.count == 0 || std::string_view(slot.key.data(), slot.size) != part) return false;
     ids.insert(ids.end(), slot.ids.begin(), slot.ids.begin() + slot.count);
@@ -59,6 +59,10 @@ class PartCache {
 
   void insert(std::string_view part, const int32_t* ids, size_t count) {
     if (part.size() > kMaxKey || count == 0 || count > kMaxIds) return;
+    if (slots_.empty()) {
+      if (++parts_ < kPartsToBegin) return;
+      slots_.resize(kSlots);
+    }
     Slot& slot = slots_[index(part)];
     slot.size = static_cast<uint8_t>(part.size());
     slot.count = static_cast<uint8_t>(count);
@@ -68,6 +72,7 @@ class PartCache {
 
  private:
   static constexpr size_t kSlots = 1 << 16, kMaxKey = 30, kMaxIds = 8;
+  static constexpr int kPartsToBegin = 1000;  // a short text alone is not worth the memory
   struct Slot {
     uint8_t size = 0;
     uint8_t count = 0;
@@ -76,7 +81,8 @@ class PartCache {
   };
   static size_t index(std::string_view part) { return xxh3(part) % kSlots; }
 
-  std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
+  int parts_ = 0;
+  std::vector<Slot> slots_;
 };
 
 struct ControlPiece {

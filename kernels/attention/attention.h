@@ -40,7 +40,7 @@ KEEL_API void attention_backward(Context&, View<const float, 3> d_out, View<cons
                                  View<float, 3> dk, View<float, 3> dv, View<float, 2> delta);
 
 /// Bytes of scratch that the two keep once they have run with this head_dim, in tiles for each of the context's
-/// threads: some 0.2 MB at head_dim 32, 0.6 MB at 128. They belong to the calling thread; nothing else is allocated.
+/// threads: some 0.2 MB at head_dim 32, 0.5 MB at 128. They belong to the calling thread; nothing else is allocated.
 KEEL_API int64_t attention_memory(const Context&, int64_t head_dim);
 
 }  // namespace keel

@@ -1,0 +1,258 @@
+// What attention promises beyond its formula: what a row depends on, to the bit, pages, and what is refused.
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "keel/base/error.h"
+#include "keel/kernels/attention/attention.h"
+#include "keel/kernels/attention/attention_test_support.h"
+
+namespace keel {
+namespace {
+
+using namespace attention_testing;
+
+TEST(Attention, OutputMayTakeThePlaceOfTheQueries) {
+  const AttentionShape s = make_shape({100, 33}, 4, 2, 20);
+  const Inputs in = make_inputs(s);
+  for (Isa isa : isas()) {
+    Context context(2, isa);
+    Results apart;
+    run_forward(context, s, in, apart);
+    Packed qkv(s);
+    qkv.q.assign(in.q);
+    qkv.k.assign(in.k);
+    qkv.v.assign(in.v);
+    attention(context, qkv.q.view(), {.keys = qkv.k.view(), .values = qkv.v.view()}, sequences(s),
+              static_cast<float>(s.scale), s.window, qkv.q.view(), {});
+    EXPECT_EQ(qkv.q.values(), apart.out) << isa_name(isa);
+    EXPECT_EQ(qkv.k.values(), in.k) << isa_name(isa);
+    EXPECT_EQ(qkv.v.values(), in.v) << isa_name(isa);
+    qkv.expect_gaps_untouched();
+  }
+}
+
+// What a row depends on.
+
+std::vector<float> rows(const std::vector<float>& x, int64_t width, int64_t begin, int64_t end) {
+  return {x.begin() + begin * width, x.begin() + end * width};
+}
+
+TEST(Attention, NeighboursInTheBatchChangeNoBits) {
+  for (int64_t window : {0, 50}) {
+    const AttentionShape batch = make_shape({37, 150, 3}, 4, 2, 12, window),
+                         alone = make_shape({150}, 4, 2, 12, window);
+    const Inputs in = make_inputs(batch);
+    const int64_t q = 4 * 12, k = 2 * 12;
+    const Inputs part{rows(in.q, q, 37, 187), rows(in.k, k, 37, 187), rows(in.v, k, 37, 187),
+                      rows(in.d_out, q, 37, 187)};
+    for (Isa isa : isas()) {
+      Context context(1, isa);
+      const Results whole = run(context, batch, in), single = run(context, alone, part);
+      EXPECT_EQ(rows(whole.out, q, 37, 187), single.out) << isa_name(isa);
+      EXPECT_EQ(rows(whole.dq, q, 37, 187), single.dq) << isa_name(isa);
+      EXPECT_EQ(rows(whole.dk, k, 37, 187), single.dk) << isa_name(isa);
+      EXPECT_EQ(rows(whole.dv, k, 37, 187), single.dv) << isa_name(isa);
+    }
+  }
+}
+
+TEST(Attention, LaterTokensAreExcluded) {
+  const AttentionShape s = make_shape({140}, 2, 1, 8);
+  const Inputs in = make_inputs(s);
+  Inputs wild = in;
+  const int64_t from = 61;
+  std::fill(wild.q.begin() + from * 16, wild.q.end(), 1e30F);
+  std::fill(wild.k.begin() + from * 8, wild.k.end(), -1e30F);
+  std::fill(wild.v.begin() + from * 8, wild.v.end(), 1e30F);
+  for (Isa isa : isas()) {
+    Context context(1, isa);
+    Results a, b;
+    run_forward(context, s, in, a);
+    run_forward(context, s, wild, b);
+    EXPECT_EQ(rows(a.out, 16, 0, from), rows(b.out, 16, 0, from)) << isa_name(isa);
+  }
+}
+
+TEST(Attention, NotANumberSpreadsToTheRowsThatSeeIt) {
+  const AttentionShape s = make_shape({40, 40}, 2, 1, 8);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (auto which : {&Inputs::q, &Inputs::k}) {
+    Inputs in = make_inputs(s);
+    (in.*which)[13 * (in.*which).size() / 80 + 3] = kNan;  // token 13
+    for (Isa isa : isas()) {
+      Context context(1, isa);
+      const Results r = run(context, s, in);
+      for (int64_t n = 0; n < 80; ++n) {
+        const bool sees = which == &Inputs::q ? n == 13 : n >= 13 && n < 40;
+        EXPECT_EQ(std::isnan(r.out[s.q_at(n, 0)]), sees) << isa_name(isa) << ", token " << n;
+        EXPECT_EQ(std::isnan(r.lse[n]), sees) << isa_name(isa) << ", token " << n;
+        EXPECT_EQ(std::isnan(r.dq[s.q_at(n, 0)]), sees) << isa_name(isa) << ", token " << n;
+      }
+    }
+  }
+}
+
+// Keys and values through pages.
+
+struct Pages {
+  int64_t size, per_sequence;
+  std::vector<int32_t> table, lengths;
+  std::vector<float> keys, values;
+  int64_t rows;
+  /// Spreads the keys of `s` over pages in a random order; unused rows hold NaN, unused table entries a wild number.
+  Pages(const AttentionShape& s, const Inputs& in, int64_t page_size) : size(page_size), per_sequence(1) {
+    const int64_t count = static_cast<int64_t>(s.cu_seqlens.size()) - 1, width = s.kv_heads * s.head_dim;
+    int64_t pages = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      lengths.push_back(s.cu_seqlens[i + 1] - s.cu_seqlens[i]);
+      const int64_t wanted = (lengths[i] + size - 1) / size;
+      per_sequence = std::max(per_sequence, wanted);
+      pages += wanted;
+    }
+    std::vector<int32_t> order(pages);
+    std::iota(order.begin(), order.end(), 0);
+    Random random(kSeed);
+    for (int64_t i = pages - 1; i > 0; --i) std::swap(order[i], order[random.integer(0, i)]);
+    rows = pages * size;
+    keys.assign(rows * width, std::numeric_limits<float>::quiet_NaN());
+    values = keys;
+    table.assign(count * per_sequence, -7);
+    int64_t next = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      for (int64_t t = 0; t < lengths[i]; ++t) {
+        int32_t& page = table[i * per_sequence + t / size];
+        if (t % size == 0) page = order[next++];
+        const int64_t from = (s.cu_seqlens[i] + t) * width, to = (page * size + t % size) * width;
+        std::copy_n(in.k.begin() + from, width, keys.begin() + to);
+        std::copy_n(in.v.begin() + from, width, values.begin() + to);
+      }
+    }
+  }
+  KeysValues view(const AttentionShape& s) const {
+    const int64_t count = static_cast<int64_t>(lengths.size());
+    return {.keys = {keys.data(), {rows, s.kv_heads, s.head_dim}},
+            .values = {values.data(), {rows, s.kv_heads, s.head_dim}},
+            .page_table = {table.data(), {count, per_sequence}},
+            .kv_lengths = {lengths.data(), {count}},
+            .page_size = size};
+  }
+};
+
+/// The last tokens[i] queries of each sequence, through pages, give the bits that the whole sequences give.
+void compare_pages(const AttentionShape& s, const std::vector<int32_t>& last, int64_t page_size) {
+  SCOPED_TRACE(describe(s) + ", pages of " + std::to_string(page_size));
+  const Inputs in = make_inputs(s);
+  const Pages pages(s, in, page_size);
+  const int64_t width = s.heads * s.head_dim;
+  std::vector<int32_t> cu_seqlens{0};
+  std::vector<float> q;
+  for (size_t i = 0; i < last.size(); ++i) {
+    cu_seqlens.push_back(cu_seqlens.back() + last[i]);
+    q.insert(q.end(), in.q.begin() + (s.cu_seqlens[i + 1] - last[i]) * width,
+             in.q.begin() + s.cu_seqlens[i + 1] * width);
+  }
+  const int64_t tokens = cu_seqlens.back();
+  for (Isa isa : isas()) {
+    Context context(2, isa);
+    Results whole;
+    run_forward(context, s, in, whole);
+    Guarded<float> out(tokens * width), lse(s.heads * tokens);
+    attention(context, {q.data(), {tokens, s.heads, s.head_dim}}, pages.view(s),
+              {cu_seqlens.data(), {static_cast<int64_t>(cu_seqlens.size())}}, static_cast<float>(s.scale), s.window,
+              {out.get(), {tokens, s.heads, s.head_dim}}, {lse.get(), {s.heads, tokens}});
+    EXPECT_TRUE(out.intact() && lse.intact());
+    for (size_t i = 0; i < last.size(); ++i) {
+      const int64_t end = s.cu_seqlens[i + 1];
+      EXPECT_EQ(rows(out.values(), width, cu_seqlens[i], cu_seqlens[i + 1]), rows(whole.out, width, end - last[i], end))
+          << isa_name(isa) << ", sequence " << i;
+    }
+  }
+}
+
+TEST(Attention, PagesGiveTheBitsOfFlatKeys) {
+  for (int64_t page_size : {1, 16, 100, 1000}) {
+    compare_pages(make_shape({150, 1, 40}, 4, 2, 8), {150, 1, 40}, page_size);
+    compare_pages(make_shape({150, 1, 40}, 4, 2, 8), {1, 1, 1}, page_size);
+    compare_pages(make_shape({150, 90, 40}, 4, 1, 12), {30, 0, 7}, page_size);
+    compare_pages(make_shape({150, 90, 40}, 2, 2, 12, 20), {30, 2, 7}, page_size);
+  }
+}
+
+// What is refused.
+
+template <class Call>
+void expect_refused(Call call, const std::string& part) {
+  try {
+    call();
+    ADD_FAILURE() << "not refused: " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::shape);
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(Attention, RefusesWhatDoesNotFit) {
+  std::vector<float> x(10000);
+  Context context(1);
+  const auto tensor = [&](int64_t n, int64_t h, int64_t d) { return View<float, 3>(x.data(), {n, h, d}); };
+  std::vector<int32_t> cu{0, 2, 5}, table{0, 1, 2, 3}, lengths{2, 4};
+  const auto flat = [&](View<const float, 3> q, View<const float, 3> k, View<const float, 3> v, View<float, 3> out,
+                        View<float, 2> lse = {}) {
+    attention(context, q, {.keys = k, .values = v}, {cu.data(), {3}}, 1, 0, out, lse);
+  };
+  const auto t = tensor(5, 4, 8), kv = tensor(5, 2, 8);
+  flat(t, kv, kv, t);
+  expect_refused([&] { flat(t, tensor(5, 3, 8), tensor(5, 3, 8), t); }, "multiple");
+  expect_refused([&] { flat(tensor(5, 4, 0), tensor(5, 2, 0), tensor(5, 2, 0), tensor(5, 4, 0)); }, "head_dim");
+  expect_refused([&] { flat(t, tensor(6, 2, 8), kv, t); }, "keys");
+  expect_refused([&] { flat(t, kv, tensor(5, 2, 7), t); }, "values");
+  expect_refused([&] { flat(t, kv, kv, tensor(5, 2, 8)); }, "out");
+  expect_refused([&] { flat(t, kv, kv, t, {x.data(), {5, 4}}); }, "lse");
+  expect_refused([&] { flat({x.data(), {5, 4, 8}, {32, 1, 4}}, kv, kv, t); }, "q [");
+  for (const std::vector<int32_t>& wrong : {std::vector<int32_t>{0, 2, 4}, {1, 2, 5}, {0, 6, 5}}) {
+    cu = wrong;
+    expect_refused([&] { flat(t, kv, kv, t); }, "cu_seqlens");
+  }
+  cu = {0, 2, 5};
+
+  const auto paged = [&](int64_t rows) {
+    attention(context, t, {tensor(rows, 2, 8), tensor(rows, 2, 8), {table.data(), {2, 2}}, {lengths.data(), {2}}, 2},
+              {cu.data(), {3}}, 1, 0, t, {});
+  };
+  paged(8);
+  expect_refused([&] { paged(7); }, "outside");
+  lengths = {2, 2};
+  expect_refused([&] { paged(8); }, "more queries");
+  lengths = {2, 5};
+  expect_refused([&] { paged(8); }, "more keys");
+  lengths = {2, 4};
+  table[3] = -1;
+  expect_refused([&] { paged(8); }, "outside");
+
+  const auto backward = [&](View<const float, 3> d_out, View<float, 3> dk, View<float, 2> delta) {
+    attention_backward(context, d_out, t, kv, kv, t, {x.data(), {4, 5}}, {cu.data(), {3}}, 1, 0, t, dk, kv, delta);
+  };
+  expect_refused([&] { backward(tensor(4, 4, 8), kv, {x.data(), {4, 5}}); }, "d_out");
+  expect_refused([&] { backward(t, tensor(5, 1, 8), {x.data(), {4, 5}}); }, "dk");
+  expect_refused([&] { backward(t, kv, {x.data(), {4, 4}}); }, "delta");
+}
+
+TEST(Attention, NoTokensAreNoWork) {
+  const AttentionShape s = make_shape({0, 0}, 2, 1, 8);
+  Context context(2);
+  run(context, s, make_inputs(s));
+}
+
+TEST(Attention, MemoryIsThatOfTheThreads) {
+  EXPECT_EQ(attention_memory(Context(3), 64), 3 * attention_memory(Context(1), 64));
+  EXPECT_LT(attention_memory(Context(1), 128), 800 << 10);
+}
+
+}  // namespace
+}  // namespace keel

@@ -231,6 +231,12 @@ int run_encode(const Options& options) {
   write_file_atomically(folder.temporary() / kManifestName,
                         manifest_text(result, settings, *tokenizer, kTokenizerName) + "\n");
   for (const std::string& line : source_lines(result)) log::info("{}", line);
+  const auto is_validation = [](const ShardInfo& shard) { return shard.name.starts_with("val-"); };
+  if (settings.validation_fraction > 0 && std::none_of(result.shards.begin(), result.shards.end(), is_validation)) {
+    log::warn(
+        "no document fell into the validation split ({} in all): --documents line or a marker makes more of a text",
+        result.documents);
+  }
   report = encode_report(options, config, result, *tokenizer, std::move(report));
   report.write(folder.temporary() / "report.json");
   folder.commit(force);

@@ -203,13 +203,16 @@ void keep_micro_batch(const Checkpoint& checkpoint, TrainSettings& settings) {
 }
 
 std::string summary(const RunOutcome& outcome, const RunSetup& setup, const std::string& out) {
+  const std::string interrupted = fmt::format("interrupted by {}", signal_name(outcome.signal));
   const char* status = outcome.status == RunStatus::completed     ? "completed"
-                       : outcome.status == RunStatus::interrupted ? "interrupted"
+                       : outcome.status == RunStatus::interrupted ? interrupted.c_str()
                        : outcome.status == RunStatus::time_limit  ? "stopped at its time limit"
                                                                   : "diverged";
   std::string text = fmt::format("{}: {} after {} of {} steps", out, status, outcome.step, setup.settings.steps);
   if (outcome.step > 0) text += fmt::format(", loss {:.4f}", outcome.final_loss);
   if (outcome.val_loss) text += fmt::format(", validation loss {:.4f}", *outcome.val_loss);
+  if (outcome.status == RunStatus::interrupted || outcome.status == RunStatus::time_limit)
+    text += "; --resume continues";
   return text + "\n";
 }
 
@@ -251,11 +254,13 @@ int train(const Options& options, Context& ctx, const Command& command, RunSetup
               run.resume->saved, run.resume->trainer.value("data_position", int64_t{0}),
               run.resume->trainer.value("processes", 1));
   } else if (options.flag("--resume")) {
-    log::info("no complete checkpoint in {}: starting at step 0", out);
+    log::warn("no complete checkpoint in {}: starting at step 0", out);
   }
   if (command.resumes) {
-    directory.rewind_metrics(run.resume ? run.resume->step : 0, command.earlier["resolved"]["steps"].get<int64_t>(),
-                             setup.settings);
+    const int64_t step = run.resume ? run.resume->step : 0;
+    const int64_t moved =
+        directory.rewind_metrics(step, command.earlier["resolved"]["steps"].get<int64_t>(), setup.settings);
+    if (moved > 0) log::info("{} lines of metrics.jsonl moved to metrics.before-resume-{}.jsonl", moved, step);
   }
   const std::string created = command.earlier.is_object() ? command.earlier.value("created", utc_time()) : utc_time();
   directory.write_run_json(run_json(setup, created, overrides_json(command, run.resume ? run.resume->step : 0)));

@@ -4,6 +4,7 @@
 # nothing; needs root or sudo if packages are missing. Everything it makes is below quickstart-out/, made afresh each time
 # (KEEL_QUICKSTART_OUT names another folder).
 set -eu
+case ${1:-} in -h|--help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 out=$(realpath -m "${KEEL_QUICKSTART_OUT:-$(dirname "$(realpath "$0")")/../quickstart-out}")
 cd "$(dirname "$(realpath "$0")")/.."
 out=${out#"$PWD/"}

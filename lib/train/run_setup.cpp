@@ -109,6 +109,10 @@ RunSetup prepare_run(const Config& config, const std::string& init_path, const s
   if (!init_path.empty() && !resumed) setup.init = open_model_folder(init_path);
   setup.settings = resolve_settings(config, facts_of(setup.data, setup.init, resumed));
   if (setup.init) set_model_keys(setup.config, setup.settings.model, "--init");
+  if (const Schedule& schedule = setup.settings.schedule; schedule.warmup_steps > schedule.steps) {
+    log::warn("schedule.warmup_steps {} is above the {} steps of the run: the peak is never reached",
+              schedule.warmup_steps, schedule.steps);
+  }
   if (setup.settings.micro_batch_is_auto) setup.settings.micro_batch_sequences = automatic_micro_batch(setup.settings);
   setup.train = training_reader(setup, parts);
   setup.validation = validation_reader(setup);

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "keel/base/log.h"
 #include "keel/model/parameters.h"
 
 namespace keel {
@@ -277,10 +276,6 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
   s.schedule.name = config.text("schedule.name") == "constant" ? ScheduleName::constant : ScheduleName::cosine;
   s.schedule.steps = s.steps;
   s.schedule.warmup_steps = config.integer("schedule.warmup_steps");
-  if (s.schedule.warmup_steps > s.steps) {
-    log::warn("schedule.warmup_steps {} is above the {} steps of the run: the peak is never reached",
-              s.schedule.warmup_steps, s.steps);
-  }
   s.checkpoint = resolve_checkpoint(config);
   s.validate.every_steps = config.find_integer("validate.every_steps").value_or(0);
   s.validate.tokens = config.find_integer("validate.tokens").value_or(0);

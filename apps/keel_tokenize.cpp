@@ -213,6 +213,8 @@ int run_encode(const Options& options) {
   const std::string out = options.text("--out");
   const bool force = options.flag("--force");
   require_replaceable(out, force);
+  const std::optional<std::string> report_file = options.find_text("--report");
+  if (report_file && *report_file != "-") require_directory(fs::absolute(*report_file).parent_path());
   const EncodeOptions settings = resolve_encode_options(config, threads_of(options));
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(options.text("--tokenizer"));
   const InputFiles inputs = find_input_files(options.texts("INPUT"));
@@ -227,7 +229,7 @@ int run_encode(const Options& options) {
   AtomicDirectory folder(out);
   const EncodeResult result =
       encode_files(inputs.files, *tokenizer, settings, folder.temporary(), *make_progress(options));
-  fs::copy_file(tokenizer->path(), folder.temporary() / kTokenizerName);
+  write_file_atomically(folder.temporary() / kTokenizerName, read_file(tokenizer->path()));
   write_file_atomically(folder.temporary() / kManifestName,
                         manifest_text(result, settings, *tokenizer, kTokenizerName) + "\n");
   for (const std::string& line : source_lines(result)) log::info("{}", line);
@@ -240,8 +242,8 @@ int run_encode(const Options& options) {
   report = encode_report(options, config, result, *tokenizer, std::move(report));
   report.write(folder.temporary() / "report.json");
   folder.commit(force);
-  if (const auto file = options.find_text("--report")) report.write(*file);
-  if (options.find_text("--report") != "-" && !options.flag("--quiet")) write_stdout(encode_summary(result, out));
+  if (report_file) report.write(*report_file);
+  if (report_file != "-" && !options.flag("--quiet")) write_stdout(encode_summary(result, out));
   return kExitOk;
 }
 
@@ -290,11 +292,13 @@ int run_info(const Options& options) {
   return kExitOk;
 }
 
-int run(const Options& options) {
+int run(const Options& options) try {
   if (options.command() == "encode") return run_encode(options);
   if (options.command() == "ids") return run_ids(options);
   if (options.command() == "decode") return run_decode(options);
   return run_info(options);
+} catch (const fs::filesystem_error& error) {
+  throw system_error("use", error.path1(), error.code().value());
 }
 
 /// Commands that later versions have: refused by name, whatever follows them.

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kMaxNotices = 100;
 constexpr int64_t kMaxSeenFields = 20;
+constexpr size_t kMaxKeptBytes = 16 << 20;
 
 template <class T>
 void append_as(const std::vector<int32_t>& ids, std::string& bytes) {
@@ -60,6 +61,9 @@ EncodedBlock BlockEncoder::encode(RecordBlock block) {
   }
   block.bytes = {};
   out.block = std::move(block);
+  // What one huge document needed is not kept for the small ones after it.
+  if (ids_.capacity() * sizeof(int32_t) > kMaxKeptBytes) ids_ = {};
+  if (document_.text.capacity() > kMaxKeptBytes) document_.text = {};
   return out;
 }
 

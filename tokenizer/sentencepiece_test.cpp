@@ -20,7 +20,8 @@ std::string training_text() {
   const char* words[] = {"the", "cat", "sat", "on",  "a",   "mat",  "and",   "ran",
                          "to",  "see", "big", "red", "sun", "fünf", "日本語"};
   std::string text;
-  for (int i = 0; i < 4000; ++i) text += std::string(words[random() % 15]) + (i % 12 == 11 ? "\n" : " ");
+  for (int i = 0; i < 4000; ++i)
+    text += std::string(words[random() % 15]) + (i % 12 == 11 ? "\n" : i % 5 == 0 ? "   " : " ");
   return text;
 }
 
@@ -129,6 +130,10 @@ TEST(Sentencepiece, EveryKindOfModelGivesTheLibrarysIdsAndTexts) {
       "--remove_extra_whitespaces=false --split_by_whitespace=false",  // pieces across spaces
       "--model_type=bpe --vocab_size=400 --byte_fallback=true --normalization_rule_name=identity "
       "--remove_extra_whitespaces=false --user_defined_symbols=the\u2581cat,\u2581\u2581,at --control_symbols=<pad>",
+      "--model_type=bpe --vocab_size=400 --byte_fallback=true --normalization_rule_name=identity "
+      "--remove_extra_whitespaces=false --user_defined_symbols=\u2581\u2581,at",  // cut all the same
+      "--model_type=bpe --vocab_size=400 --byte_fallback=true --normalization_rule_name=identity "
+      "--remove_extra_whitespaces=false --allow_whitespace_only_pieces=true",
       "--model_type=unigram --vocab_size=100",
       "--model_type=unigram --vocab_size=400 --byte_fallback=true --normalization_rule_name=identity "
       "--remove_extra_whitespaces=false",

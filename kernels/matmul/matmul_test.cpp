@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "keel/base/error.h"
+#include "keel/kernels/matmul/matmul_ref.h"
+#include "support/complex_step.h"
 #include "support/numeric.h"
 
 namespace keel {
@@ -70,16 +72,20 @@ void run(const Case& c, Values values, Check check) {
   Context ctx(c.threads);
   matmul(ctx, A.view(), B.view(), C.view(), c.transpose, c.accumulate);
   const std::vector<float> result = C.values();
-  for (int64_t i = 0; i < c.m; ++i) {
-    for (int64_t j = 0; j < c.n; ++j) {
-      double exact = c.accumulate ? before[i * c.n + j] : 0, sum_abs = std::abs(exact);
-      for (int64_t l = 0; l < c.k; ++l) {
-        const double product = double{a[ta ? l * c.m + i : i * c.k + l]} * double{b[tb ? j * c.k + l : l * c.n + j]};
-        exact += product;
-        sum_abs += std::abs(product);
-      }
-      check(result[i * c.n + j], exact, sum_abs);
-    }
+  const auto op = [](bool transpose, int64_t rows, int64_t columns, const std::vector<float>& stored) {
+    const std::vector<double> values = testing::widen<double>(stored);
+    return transpose ? reference::transposed(reference::Matrix<double>{columns, rows, values})
+                     : reference::Matrix<double>{rows, columns, values};
+  };
+  const auto magnitude = [](reference::Matrix<double> matrix) {
+    for (double& value : matrix.values) value = std::abs(value);
+    return matrix;
+  };
+  const auto opA = op(ta, c.m, c.k, a), opB = op(tb, c.k, c.n, b);
+  const auto exact = reference::matmul(opA, opB), sums = reference::matmul(magnitude(opA), magnitude(opB));
+  for (int64_t i = 0; i < c.m * c.n; ++i) {
+    const double start = c.accumulate ? before[i] : 0;
+    check(result[i], start + exact.values[i], std::abs(start) + sums.values[i]);
   }
   EXPECT_TRUE(C.memory.intact());
   EXPECT_TRUE(C.padding_is_nan());
@@ -111,6 +117,33 @@ void check_exact(const Case& c) {
   };
   run(c, values, [&](float actual, double exact, double) { wrong += static_cast<double>(actual) == exact ? 0 : 1; });
   EXPECT_EQ(wrong, 0);
+}
+
+TEST(MatmulReference, BackwardAgainstTheComplexStep) {
+  using reference::Matrix;
+  Random random(1);
+  const int64_t m = 3, k = 4, n = 2;
+  const std::vector<double> a = testing::widen<double>(random.normals(m * k)),
+                            b = testing::widen<double>(random.normals(k * n)),
+                            weights = testing::widen<double>(random.normals(m * n));
+  // loss = sum of weights * (A B), so that dC = weights.
+  const auto loss = [&](const auto& A, const auto& B) {
+    const auto c = reference::matmul(A, B);
+    auto sum = c.values[0] * weights[0];
+    for (size_t i = 1; i < weights.size(); ++i) sum += c.values[i] * weights[i];
+    return sum;
+  };
+  using Complex = std::complex<double>;
+  const std::vector<Complex> fixed_a(a.begin(), a.end()), fixed_b(b.begin(), b.end());
+  const auto gradients = reference::matmul_backward<double>({m, n, weights}, {m, k, a}, {k, n, b});
+  const auto of_a = testing::complex_step_gradient(a, [&](const std::vector<Complex>& at) {
+    return loss(Matrix<Complex>{m, k, at}, Matrix<Complex>{k, n, fixed_b});
+  });
+  const auto of_b = testing::complex_step_gradient(b, [&](const std::vector<Complex>& at) {
+    return loss(Matrix<Complex>{m, k, fixed_a}, Matrix<Complex>{k, n, at});
+  });
+  testing::expect_same_gradient(gradients.dA.values, of_a, "dA");
+  testing::expect_same_gradient(gradients.dB.values, of_b, "dB");
 }
 
 TEST(Matmul, SmallAndOddShapes) {

@@ -33,8 +33,10 @@ void remove_run_files(const std::string& path) {
 /// A run's report.json and checkpoints would mix with a data set's or a model's, and --force would remove theirs.
 void require_no_other_output(const std::string& path) {
   if (fs::exists(path + "/run.json")) return;
-  for (const char* name : {"manifest.json", "config.json", "report.json"}) {
-    if (!fs::exists(path + "/" + name)) continue;
+  for (const char* name : {"manifest.json", "config.json", "report.json", "metrics.jsonl", "checkpoints"}) {
+    const fs::path entry = fs::path(path) / name;
+    // A run that was killed before its first step leaves an empty folder for checkpoints.
+    if (!fs::exists(entry) || (fs::is_directory(entry) && fs::is_empty(entry))) continue;
     throw Error(ErrorKind::usage, std::string("the folder holds a ") + name + " and no run", path,
                 "name another for the run");
   }

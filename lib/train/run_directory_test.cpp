@@ -90,7 +90,11 @@ TEST_F(RunDirectoryTest, IsHeldByOneProcess) {
 }
 
 TEST_F(RunDirectoryTest, ReplacingRemovesARunAndNothingElse) {
-  { RunDirectory::create(run(), false).log_step({.step = 1}); }
+  {
+    RunDirectory directory = RunDirectory::create(run(), false);
+    directory.write_run_json({{"schema", "keel.run/1"}});
+    directory.log_step({.step = 1});
+  }
   std::ofstream(run() + "/notes.txt") << "mine";
   fs::create_directories(run() + "/checkpoints/step-00000001");
   const RunDirectory again = RunDirectory::create(run(), true);
@@ -104,6 +108,22 @@ TEST_F(RunDirectoryTest, WhatAnotherToolMadeIsRefused) {
   std::ofstream(run() + "/manifest.json") << "{}";
   for (bool replace : {false, true}) EXPECT_THROW(RunDirectory::create(run(), replace), Error);
   EXPECT_FALSE(fs::exists(run() + "/lock"));
+}
+
+TEST_F(RunDirectoryTest, CheckpointsWithoutARunAreNeitherRemovedNorJoined) {
+  fs::create_directories(run() + "/checkpoints");
+  std::ofstream(run() + "/checkpoints/other.bin") << "mine";
+  for (const bool replace : {false, true}) {
+    try {
+      RunDirectory::create(run(), replace);
+      FAIL() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+    }
+  }
+  EXPECT_TRUE(fs::exists(run() + "/checkpoints/other.bin"));
+  fs::remove(run() + "/checkpoints/other.bin");
+  RunDirectory::create(run(), false);  // what a run leaves that was killed at its start
 }
 
 TEST_F(RunDirectoryTest, ForeignRunJsonIsRefused) {

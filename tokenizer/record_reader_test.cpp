@@ -139,6 +139,11 @@ TEST_F(RecordReaderTest, RecordsBeyondTheLimitArePassedOver) {
   options.text_rule = mark("<end>");
   reading = read("a<end>" + large + "\n<end>\nc", options);
   EXPECT_EQ(reading.records, (std::vector<Seen>{{"a", 1, 0}, {"c", 3, 6 + (3 << 20) + 7}}));
+  // A mark that lies across two reads still ends its record.
+  const std::string first((256 << 10) - 2, 'x');
+  reading = read(first + "<end>" + large + "<end>c", options);
+  ASSERT_EQ(reading.records.size(), 2u);
+  EXPECT_EQ(reading.records[0].bytes, first);
   options.text_rule = kWhole;
   EXPECT_EQ(read(large, options).oversized.size(), 1u);
 }

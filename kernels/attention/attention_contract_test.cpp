@@ -98,6 +98,23 @@ TEST(Attention, NotANumberSpreadsToTheRowsThatSeeIt) {
   }
 }
 
+TEST(Attention, NothingRemainsOfAnEarlierCall) {
+  for (int64_t window : {0, 20}) {
+    const AttentionShape s = make_shape({200, 3}, 4, 2, 20, window);
+    const Inputs in = make_inputs(s);
+    Inputs broken = in;
+    for (auto which : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::d_out}) {
+      std::fill((broken.*which).begin(), (broken.*which).end(), std::numeric_limits<float>::quiet_NaN());
+    }
+    for (Isa isa : isas()) {
+      Context context(1, isa);
+      const Results clean = run(context, s, in);
+      run(context, s, broken);
+      EXPECT_TRUE(run(context, s, in) == clean) << isa_name(isa) << ", window " << window;
+    }
+  }
+}
+
 // Keys and values through pages.
 
 struct Pages {

@@ -1,9 +1,7 @@
 #include "keel/kernels/attention/attention.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -75,24 +73,6 @@ HeadRows<T> rows_of(const View<T, 3>& x) {
   return {x.data(), x.stride(0), x.stride(1)};
 }
 
-struct Free {
-  void operator()(float* p) const noexcept { std::free(p); }
-};
-
-/// Scratch of all threads that work for the calling one. Kept, and only ever grown.
-float* scratch(int64_t floats) {
-  thread_local std::unique_ptr<float, Free> buffer;
-  thread_local int64_t size = 0;
-  if (size < floats) {
-    buffer.reset();
-    size = 0;
-    buffer.reset(static_cast<float*>(std::aligned_alloc(64, floats * sizeof(float))));
-    if (!buffer) throw Error(ErrorKind::memory, "no memory for attention's scratch");
-    size = floats;
-  }
-  return buffer.get();
-}
-
 AttentionSizes checked_sizes(Context& context, const View<const float, 3>& q, const View<const float, 3>& k,
                              const View<const int32_t, 1>& cu_seqlens, float scale, int64_t window) {
   const int64_t heads = q.extent(1), kv_heads = k.extent(1), head_dim = q.extent(2);
@@ -114,9 +94,9 @@ AttentionSizes checked_sizes(Context& context, const View<const float, 3>& q, co
           .scratch_floats = 0};
 }
 
-void give_scratch(AttentionSizes& sizes, int64_t floats) {
+void give_scratch(Context& context, AttentionSizes& sizes, int64_t floats) {
   sizes.scratch_floats = floats;
-  sizes.scratch = scratch(sizes.threads * floats);
+  sizes.scratch = static_cast<float*>(context.scratch(sizes.threads * floats * static_cast<int64_t>(sizeof(float))));
 }
 
 }  // namespace
@@ -138,7 +118,7 @@ void attention(Context& context, View<const float, 3> q, const KeysValues& kv, V
   if (lse) check_dense("lse", lse, sizes.heads, sizes.tokens);
   if (paged) check_pages(kv, cu_seqlens);
   if (sizes.tokens == 0) return;
-  give_scratch(sizes, KEEL_CALL_ISA(context.isa(), attention_forward_scratch(sizes.head_dim)));
+  give_scratch(context, sizes, KEEL_CALL_ISA(context.isa(), attention_forward_scratch(sizes.head_dim)));
   const AttentionForward arguments{.sizes = sizes,
                                    .q = rows_of(q),
                                    .k = rows_of(kv.keys),
@@ -168,7 +148,7 @@ void attention_backward(Context& context, View<const float, 3> d_out, View<const
   check_dense("lse", lse, sizes.heads, sizes.tokens);
   check_dense("delta", delta, sizes.heads, sizes.tokens);
   if (sizes.tokens == 0) return;
-  give_scratch(sizes, KEEL_CALL_ISA(context.isa(), attention_backward_scratch(sizes.head_dim)));
+  give_scratch(context, sizes, KEEL_CALL_ISA(context.isa(), attention_backward_scratch(sizes.head_dim)));
   const AttentionBackward arguments{.sizes = sizes,
                                     .d_out = rows_of(d_out),
                                     .q = rows_of(q),

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -269,6 +270,19 @@ TEST(Attention, NoTokensAreNoWork) {
 TEST(Attention, MemoryIsThatOfTheThreads) {
   EXPECT_EQ(attention_memory(Context(3), 64), 3 * attention_memory(Context(1), 64));
   EXPECT_LT(attention_memory(Context(1), 128), 800 << 10);
+}
+
+TEST(Attention, ScratchIsTheContextsAndMadeOnce) {
+  const AttentionShape s = make_shape({40}, 2, 1, 12);
+  const Inputs in = make_inputs(s);
+  for (Isa isa : isas()) {
+    Context context(2, isa);
+    std::thread([&] { run(context, s, in); }).join();
+    EXPECT_EQ(context.scratch_bytes(), attention_memory(context, 12)) << isa_name(isa);
+    const void* kept = context.scratch(1);
+    run(context, s, in);
+    EXPECT_EQ(context.scratch(1), kept) << isa_name(isa);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include <string>
+
 #include "keel/base/error.h"
 #include "keel/kernels/matmul/matmul_cache.h"
 
@@ -15,5 +17,18 @@ Context::Context(int threads, Isa isa) : threads_(threads), isa_(isa), matmul_ca
 }
 
 Context::~Context() = default;
+
+void* Context::scratch(int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  if (scratch_bytes_ < bytes) {
+    scratch_.reset();
+    scratch_bytes_ = 0;
+    const int64_t rounded = (bytes + kLine - 1) / kLine * kLine;
+    scratch_.reset(std::aligned_alloc(kLine, static_cast<size_t>(rounded)));
+    if (!scratch_) throw Error(ErrorKind::memory, "no memory for " + std::to_string(bytes) + " bytes of scratch");
+    scratch_bytes_ = rounded;
+  }
+  return scratch_.get();
+}
 
 }  // namespace keel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 
 #include "keel/base/export.h"
@@ -10,9 +11,9 @@ namespace keel {
 
 enum class Device { cpu };
 
-/// What an operation runs on: a device, its threads or stream, and what is cached for it (matrix product primitives).
-/// Every operation takes one as its first argument and only enqueues: nothing is returned to the host except through
-/// memory that the caller reads after synchronize(). One Context is used by one thread at a time.
+/// What an operation runs on: a device, its threads or stream, scratch memory, and what is cached for it (matrix
+/// product primitives). Every operation takes one as its first argument and only enqueues: nothing is returned to the
+/// host except through memory that the caller reads after synchronize(). One Context is used by one thread at a time.
 class KEEL_API Context {
  public:
   /// A CPU context with this many OpenMP threads (>= 1).
@@ -28,6 +29,12 @@ class KEEL_API Context {
   /// Returns once everything enqueued so far has run (at once on a CPU).
   void synchronize() {}
 
+  /// Memory for an operation to use while it runs: at least this many bytes, aligned to 64, holding whatever was left
+  /// there. All operations share it; it is kept and only ever grown, so that a steady step allocates nothing.
+  /// Error(memory).
+  void* scratch(int64_t bytes);
+  int64_t scratch_bytes() const noexcept { return scratch_bytes_; }
+
   /// The cache of kernels/matmul, made there; opaque here so that no other operation sees its library.
   struct MatmulCache;
   MatmulCache& matmul_cache() { return *matmul_cache_; }
@@ -35,6 +42,11 @@ class KEEL_API Context {
  private:
   int threads_;
   Isa isa_;
+  struct Free {
+    void operator()(void* p) const noexcept { std::free(p); }
+  };
+  std::unique_ptr<void, Free> scratch_;
+  int64_t scratch_bytes_ = 0;
   std::unique_ptr<MatmulCache> matmul_cache_;
 };
 

@@ -11,7 +11,7 @@
 
 namespace keel {
 
-/// Products by shape and strides. Internal to kernels/matmul; its own file because Context destroys it.
+/// Products by shape and strides. Internal to matmul_onednn.cpp; its own file because Context destroys it.
 struct Context::MatmulCache {
   /// A primitive with its arguments; only the addresses change from call to call.
   struct Product {

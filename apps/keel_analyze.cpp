@@ -55,7 +55,6 @@ Tool analyze_tool() {
 
 int run_wiring(const Options& options) {
   Config config(train_schema());
-  if (const auto file = options.find_text("--config")) config.apply_file(*file);
   options.apply(config);
   if (options.flag("--print-config")) {
     write_stdout(config.print(options.flag("--origins")));

@@ -173,7 +173,6 @@ Tool tokenize_tool() {
 
 Config encode_config(const Options& options) {
   Config config(encode_schema());
-  if (const auto file = options.find_text("--config")) config.apply_file(*file);
   options.apply(config);
   if (options.is_given("--where")) {
     config.apply_value("where", Json(options.texts("--where")), {.layer = ConfigLayer::flag, .name = "--where"});

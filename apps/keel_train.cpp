@@ -73,18 +73,6 @@ Tool train_tool() {
   return tool;
 }
 
-/// Config file, --set and flags, in their order of precedence.
-void apply_command(const Options& options, Config& config) {
-  if (const auto file = options.find_text("--config")) {
-    if (file->starts_with("recipe:")) {
-      throw Error(ErrorKind::usage, "unknown recipe '" + file->substr(7) + "'", "--config",
-                  "this version installs no recipes; give a JSON file");
-    }
-    config.apply_file(*file);
-  }
-  options.apply(config);
-}
-
 bool is_run_directory(const std::string& path) {
   return std::filesystem::exists(path + "/run.json");
 }
@@ -112,13 +100,13 @@ Command read_command(const Options& options) {
   const auto out = options.find_text("--out");
   if (!overrides.empty() && !options.flag("--resume")) throw Error(ErrorKind::usage, "--override needs --resume");
   if (!options.flag("--resume") || !out || !is_run_directory(*out)) {
-    apply_command(options, command.config);
+    options.apply(command.config);
     for (const std::string& assignment : overrides) command.config.apply_set(assignment);
     return command;
   }
   const JsonDocument document = RunDirectory::read_run_json(*out);
   ResumedConfig resumed = resume_config(
-      document, [&](Config& config) { apply_command(options, config); }, overrides);
+      document, [&](Config& config) { options.apply(config); }, overrides);
   command.config = std::move(resumed.config);
   command.before = std::move(resumed.before);
   command.commanded = std::move(resumed.commanded);

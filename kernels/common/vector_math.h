@@ -13,8 +13,8 @@ namespace keel {
 /// They have internal linkage, so that each instruction set keeps its own copy.
 #define KEEL_VECTOR_FUNCTION [[maybe_unused]] [[gnu::always_inline]] static inline
 
-/// exp(x) to within 2 ulp (1.02 measured over all floats; subnormal results included) for every float: 0 below -103.98,
-/// infinity above 88.72, NaN for NaN.
+/// exp(x) to within 2 ulp (1.012 is the worst of all 2^32 floats on every instruction set, 0.990 without fused
+/// multiply-add; subnormal results included): 0 below -103.98, infinity above 88.72, NaN for NaN.
 KEEL_VECTOR_FUNCTION float vector_exp(float x) {
   // Both bounds lie beyond the last finite, non-zero results. Written so that NaN passes.
   x = 89.0F < x ? 89.0F : x;
@@ -43,7 +43,8 @@ KEEL_VECTOR_FUNCTION float vector_exp(float x) {
   return p * __builtin_bit_cast(float, scale1) * __builtin_bit_cast(float, scale2);
 }
 
-/// 1 / (1 + exp(-x)) to within 3 ulp for every float: also far below zero, where exp(-x) overflows.
+/// 1 / (1 + exp(-x)) to within 3 ulp (2.402 is the worst of all 2^32 floats on every instruction set), also far below
+/// zero, where exp(-x) overflows.
 KEEL_VECTOR_FUNCTION float vector_sigmoid(float x) {
   const float e = vector_exp(-__builtin_fabsf(x));
   return (x < 0.0F ? e : 1.0F) / (1.0F + e);

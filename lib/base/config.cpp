@@ -6,9 +6,12 @@
 
 #include "keel/base/config_internal.h"
 #include "keel/base/config_state_internal.h"
+#include "keel/base/suggest.h"
 
 namespace keel {
 namespace {
+
+constexpr size_t kLongestAssignment = 200;  // in messages
 
 std::string place(const std::string& name, JsonPosition position) {
   if (position.line == 0) return name;
@@ -83,7 +86,7 @@ std::string ConfigOrigin::where() const {
     case ConfigLayer::file:
       return place(name, position);
     case ConfigLayer::set:
-      return "--set " + name;
+      return "--set " + shortened(name, kLongestAssignment);
     case ConfigLayer::flag:
       return name;
   }
@@ -160,7 +163,7 @@ void Config::apply_file(const std::filesystem::path& path, ConfigLayer layer, st
 
 void Config::apply_set(const std::string& assignment) {
   const size_t equals = assignment.find('=');
-  const std::string where = "--set " + assignment;
+  const std::string where = "--set " + shortened(assignment, kLongestAssignment);
   if (equals == std::string::npos || equals == 0) {
     throw Error(ErrorKind::config, "--set takes KEY=VALUE", where, "as in --set train.steps=100");
   }

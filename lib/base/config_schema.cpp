@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "keel/base/config_internal.h"
@@ -60,7 +61,24 @@ bool ConfigSchema::is_group(std::string_view path) const noexcept {
 
 const ConfigKey& ConfigSchema::at(std::string_view path, const std::string& where) const {
   if (const ConfigKey* key = find(path)) return *key;
-  throw Error(ErrorKind::config, "unknown config key '" + std::string(path) + "'", where, state_->hint(path));
+  if (is_group(path)) {
+    throw Error(ErrorKind::config, quoted_name(path) + " is a group of keys, not a setting", where,
+                "its keys are " + state_->members(path));
+  }
+  throw Error(ErrorKind::config, "unknown config key " + quoted_name(path), where, state_->hint(path));
+}
+
+std::string ConfigSchema::State::members(std::string_view group) const {
+  std::vector<std::string> names;
+  for (const std::string& path : paths) {
+    if (path.size() <= group.size() || !path.starts_with(group) || path[group.size()] != '.') continue;
+    std::string name = path.substr(0, path.find('.', group.size() + 1));
+    if (name.size() < path.size()) name += ".*";
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+  }
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
 }
 
 std::string ConfigSchema::State::hint(std::string_view path) const {

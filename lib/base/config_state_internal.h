@@ -18,6 +18,8 @@ struct ConfigSchema::State {
   std::map<std::string, size_t, std::less<>> index;
   std::set<std::string, std::less<>> groups;
 
+  /// What stands in a group, separated by commas: "train.steps", "optimizer.classes.*" for a group inside it.
+  std::string members(std::string_view group) const;
   /// The nearest key or group to a path that is none.
   std::string hint(std::string_view path) const;
 };

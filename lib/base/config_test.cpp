@@ -300,5 +300,23 @@ TEST(ConfigSchema, AtNamesTheNearest) {
                     "unknown config key 'optimizer.cilp' (here): did you mean 'optimizer.clip'?");
 }
 
+TEST(Config, AGroupIsNoSetting) {
+  Config config(schema());
+  KEEL_EXPECT_ERROR(config.apply_set("schedule=3"), ErrorKind::config,
+                    "'schedule' is a group of keys, not a setting (--set schedule=3): its keys are schedule.name");
+  KEEL_EXPECT_ERROR(config.apply_set("optimizer=3"), ErrorKind::config,
+                    "'optimizer' is a group of keys, not a setting (--set optimizer=3): its keys are "
+                    "optimizer.learning_rate, optimizer.clip, optimizer.betas, optimizer.classes.*");
+}
+
+TEST(Config, OddKeysAreNamedWhole) {
+  KEEL_EXPECT_ERROR(with_file("{\"tr\\u0000ain\\u001b\\n\": 1}"), ErrorKind::config,
+                    "unknown config key 'tr\\x00ain\\x1b\\n' (c.json:1:2)");
+  Config config(schema());
+  const std::string key(1000, 'k');
+  KEEL_EXPECT_ERROR(config.apply_set(key + "=1"), ErrorKind::config,
+                    "unknown config key '" + std::string(60, 'k') + "...' (--set " + std::string(200, 'k') + "...)");
+}
+
 }  // namespace
 }  // namespace keel

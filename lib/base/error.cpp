@@ -1,5 +1,7 @@
 #include "keel/base/error.h"
 
+#include "keel/base/utf8.h"
+
 namespace keel {
 namespace {
 
@@ -11,6 +13,8 @@ std::string join(const std::string& message, const std::string& where, const std
 }
 
 }  // namespace
+
+Error::Error(ErrorKind kind, const std::string& message) : std::runtime_error(one_line(message)), kind_(kind) {}
 
 Error::Error(ErrorKind kind, const std::string& message, const std::string& where, const std::string& hint)
     : Error(kind, join(message, where, hint)) {}

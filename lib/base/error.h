@@ -20,10 +20,11 @@ enum class ErrorKind {
   numeric,   ///< a loss or gradient that is not finite
 };
 
-/// The one exception type of the library. what() is one line: "what (where): hint", where and hint optional.
+/// The one exception type of the library. what() is one line: "what (where): hint", where and hint optional; control
+/// characters in it, from a file's name or its content, stand escaped (one_line in utf8.h).
 class KEEL_API Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  Error(ErrorKind kind, const std::string& message);
   /// "message (where): hint"; an empty `where` or `hint` leaves out its part.
   Error(ErrorKind kind, const std::string& message, const std::string& where, const std::string& hint = {});
 

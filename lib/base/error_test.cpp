@@ -28,5 +28,12 @@ TEST(Error, KeepsItsKind) {
   EXPECT_EQ(Error(ErrorKind::numeric, "x").kind(), ErrorKind::numeric);
 }
 
+TEST(Error, IsOneLineWhateverItNames) {
+  const std::string name("a\0b\nc\x1b[2J", 9);
+  const char* line = "unknown key 'a\\x00b\\nc\\x1b[2J'";
+  EXPECT_STREQ(Error(ErrorKind::config, "unknown key '" + name + "'").what(), line);
+  EXPECT_STREQ(Error(ErrorKind::config, "bad", name, name).what(), "bad (a\\x00b\\nc\\x1b[2J): a\\x00b\\nc\\x1b[2J");
+}
+
 }  // namespace
 }  // namespace keel

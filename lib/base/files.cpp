@@ -20,6 +20,26 @@ struct stat status_of(const fs::path& path) {
   return status;
 }
 
+std::string read_descriptor(int descriptor, const fs::path& name, int64_t max_bytes, ErrorKind too_large) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) throw system_error("cannot read", name, errno);
+  std::string text;
+  if (status.st_size <= max_bytes) {
+    text.reserve(static_cast<size_t>(status.st_size) + 1);
+    constexpr size_t kMinimum = size_t{1} << 16;
+    while (static_cast<int64_t>(text.size()) <= max_bytes) {
+      const size_t before = text.size();
+      text.resize(std::max(text.capacity(), before + kMinimum));
+      const ssize_t got = ::read(descriptor, text.data() + before, text.size() - before);
+      const int error_number = errno;
+      text.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+      if (got == 0) return text;
+      if (got < 0 && error_number != EINTR) throw system_error("cannot read", name, error_number);
+    }
+  }
+  throw Error(too_large, "file has more than " + std::to_string(max_bytes) + " bytes", name.string());
+}
+
 }  // namespace
 
 Error system_error(std::string_view action, const fs::path& path, int error_number) {
@@ -27,24 +47,14 @@ Error system_error(std::string_view action, const fs::path& path, int error_numb
   return Error(ErrorKind::io, std::string(action) + ": " + reason, path.string());
 }
 
-std::string read_file(const fs::path& path, int64_t max_bytes) {
+std::string read_file(const fs::path& path, int64_t max_bytes, ErrorKind too_large) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) throw system_error("cannot read", path, errno);
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) throw system_error("cannot read", path, errno);
-  std::string text;
-  if (status.st_size <= max_bytes) text.reserve(static_cast<size_t>(status.st_size) + 1);
-  constexpr size_t kMinimum = size_t{1} << 16;
-  while (static_cast<int64_t>(text.size()) <= max_bytes) {
-    const size_t before = text.size();
-    text.resize(std::max(text.capacity(), before + kMinimum));
-    const ssize_t got = ::read(file.get(), text.data() + before, text.size() - before);
-    const int error_number = errno;
-    text.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-    if (got == 0) return text;
-    if (got < 0 && error_number != EINTR) throw system_error("cannot read", path, error_number);
-  }
-  throw Error(ErrorKind::format, "file has more than " + std::to_string(max_bytes) + " bytes", path.string());
+  return read_descriptor(file.get(), path, max_bytes, too_large);
+}
+
+std::string read_stdin(int64_t max_bytes, ErrorKind too_large) {
+  return read_descriptor(STDIN_FILENO, "stdin", max_bytes, too_large);
 }
 
 int64_t size_of_file(const fs::path& path) {

@@ -15,8 +15,12 @@ namespace keel {
 /// An Error(io) for a call that just failed: "cannot <action>: <system's words for errno> (<path>)".
 KEEL_API Error system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
-/// The whole file. Error(io) if it cannot be read, Error(format) if it has more than max_bytes. "-" is not special.
-KEEL_API std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
+/// The whole file, or all that a pipe gives. Error(io) if it cannot be read, Error(too_large) if it has more than
+/// max_bytes. "-" is not special.
+KEEL_API std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30,
+                               ErrorKind too_large = ErrorKind::format);
+/// The same of stdin, "stdin" in messages.
+KEEL_API std::string read_stdin(int64_t max_bytes = int64_t{1} << 30, ErrorKind too_large = ErrorKind::format);
 
 /// Bytes of a regular file. Error(io) if it is missing or something else.
 KEEL_API int64_t size_of_file(const std::filesystem::path& path);

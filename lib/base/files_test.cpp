@@ -5,6 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "keel/base/mapped_file.h"
@@ -138,6 +141,36 @@ TEST(MappedFile, OnlyRegularFiles) {
   const TempDir dir;
   EXPECT_EQ(error_of([&] { MappedFile file(dir.path()); }).kind(), ErrorKind::io);
   EXPECT_EQ(error_of([&] { MappedFile file(dir / "none"); }).kind(), ErrorKind::io);
+}
+
+TEST(ReadFile, TakesWhatAPipeGives) {
+  const TempDir dir;
+  const std::filesystem::path pipe = dir / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string text(300'000, 'x');
+  const auto read_piped = [&](int64_t most) {
+    std::thread writer([&] { put_file(pipe, text); });
+    try {
+      std::string got = read_file(pipe, most, ErrorKind::config);
+      writer.join();
+      return got;
+    } catch (...) {
+      writer.join();
+      throw;
+    }
+  };
+  EXPECT_EQ(read_piped(300'000), text);
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  KEEL_EXPECT_ERROR(read_piped(299'999), ErrorKind::config, "file has more than 299999 bytes (" + pipe.string() + ")");
+  (void)std::signal(SIGPIPE, before);
+}
+
+TEST(ReadFile, RefusesALargeFileBeforeReadingIt) {
+  const TempDir dir;
+  put_file(dir / "f", "");
+  std::filesystem::resize_file(dir / "f", uint64_t{1} << 40);
+  KEEL_EXPECT_ERROR(read_file(dir / "f"), ErrorKind::format,
+                    "file has more than 1073741824 bytes (" + (dir / "f").string() + ")");
 }
 
 }  // namespace

@@ -72,14 +72,7 @@ Error JsonDocument::error(std::string_view pointer, const std::string& message, 
 }
 
 JsonDocument read_json(const std::filesystem::path& path, ErrorKind kind, const JsonLimits& limits) {
-  // One byte more than allowed is enough for the parser to say so, with this kind.
-  const int64_t size = size_of_file(path);
-  if (size > limits.max_bytes) {
-    throw Error(kind,
-                "JSON of " + std::to_string(size) + " bytes, at most " + std::to_string(limits.max_bytes) + " are read",
-                path.string());
-  }
-  return {read_file(path, limits.max_bytes), path.string(), kind, limits};
+  return {read_file(path, limits.max_bytes, kind), path.string(), kind, limits};
 }
 
 Json parse_json(std::string_view text, const std::string& name, ErrorKind kind, const JsonLimits& limits) {

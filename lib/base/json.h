@@ -58,7 +58,8 @@ class KEEL_API JsonDocument {
   std::unique_ptr<State> state_;
 };
 
-/// Reads and parses a file. Error(io) if it cannot be read, Error(kind) if it is not JSON or too large.
+/// Reads and parses a file or what a pipe gives. Error(io) if it cannot be read, Error(kind) if it is not JSON or too
+/// large.
 KEEL_API JsonDocument read_json(const std::filesystem::path& path, ErrorKind kind, const JsonLimits& limits = {});
 
 /// Parses without keeping positions for later. Same checks and errors.

@@ -12,6 +12,7 @@
 #include "keel/base/error.h"
 #include "keel/base/suggest.h"
 #include "keel/base/terminal_internal.h"
+#include "keel/base/utf8.h"
 
 namespace keel::log {
 namespace {
@@ -59,7 +60,7 @@ class StderrSink : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     std::string line(message.logger_name.data(), message.logger_name.size());
     line += ": " + kind(message.level);
-    line += detail::printable({message.payload.data(), message.payload.size()});
+    line += one_line({message.payload.data(), message.payload.size()});
     detail::write_stderr_line(line);
   }
   void flush_() override {}

@@ -73,7 +73,7 @@ TEST_F(Log, StderrHasNoColourWithoutATerminal) {
     info("two\nlines\x1b[31m");
     return 0;
   });
-  EXPECT_EQ(result.err, "keel-x: debug: a\nkeel-x: two lines?[31m\n");
+  EXPECT_EQ(result.err, "keel-x: debug: a\nkeel-x: two\\nlines\\x1b[31m\n");
   EXPECT_EQ(result.out, "");
 }
 

@@ -5,8 +5,10 @@
 
 #include "keel/base/config.h"
 #include "keel/base/error.h"
+#include "keel/base/files.h"
 #include "keel/base/options_internal.h"
 #include "keel/base/options_state_internal.h"
+#include "keel/base/suggest.h"
 
 namespace keel {
 namespace {
@@ -109,7 +111,27 @@ std::vector<double> Options::reals(std::string_view name) const {
   return values;
 }
 
+const JsonDocument* Options::State::config_document() {
+  if (!entries.contains("--config")) return nullptr;
+  const Json* value = find("--config");
+  if (value == nullptr) return nullptr;
+  if (config_file) return &*config_file;
+  const std::string path = word_of(*value);
+  if (path.starts_with("recipe:")) {
+    throw Error(ErrorKind::usage, "unknown recipe " + quoted_name(path.substr(7)), "--config",
+                "this version installs no recipes; give a JSON file");
+  }
+  const JsonLimits limits;
+  if (path == "-") {
+    config_file.emplace(read_stdin(limits.max_bytes, ErrorKind::config), "stdin", ErrorKind::config, limits);
+  } else {
+    config_file.emplace(read_json(path, ErrorKind::config, limits));
+  }
+  return &*config_file;
+}
+
 void Options::apply(Config& config) const {
+  if (const JsonDocument* document = state_->config_document()) config.apply(*document, ConfigLayer::file);
   if (state_->entries.contains("--set")) {
     for (const std::string& assignment : texts("--set")) config.apply_set(assignment);
   }

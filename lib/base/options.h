@@ -109,7 +109,8 @@ class KEEL_API Options {
   std::vector<int64_t> integers(std::string_view name) const;
   std::vector<double> reals(std::string_view name) const;
 
-  /// Sets the config keys of the options that were given, and every --set. --config is the caller's.
+  /// Sets what --config, every --set and the options that were given say, whichever of them the tool has. --config - is
+  /// stdin; its text is read once, however often this is called, so that a pipe will do. Error(config), Error(io).
   void apply(Config& config) const;
 
  private:

@@ -169,7 +169,7 @@ std::vector<Option> config_options(const ConfigSchema& schema) {
            .type = OptionType::file,
            .value = "FILE|recipe:NAME",
            .group = "Config",
-           .help = "Settings as JSON, from a file or a recipe."},
+           .help = "Settings as JSON, from a file, a recipe or - for stdin."},
           {.name = "--set",
            .value = "KEY=VALUE",
            .completions = assignments,

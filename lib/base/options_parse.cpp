@@ -116,14 +116,14 @@ std::string hint_for_option(const Tool& tool, const Command* command, const std:
   const auto is_option = [](const std::string& token) { return token.size() > 1 && token[0] == '-'; };
   if (const auto option = std::find_if(rest.begin(), rest.end(), is_option); option != rest.end()) {
     const std::string name = option->substr(0, option->find('='));
-    throw Error(ErrorKind::usage, "unknown option '" + name + "'", "", hint_for_option(tool, command, name));
+    throw Error(ErrorKind::usage, "unknown option " + quoted_name(name), "", hint_for_option(tool, command, name));
   }
   if (!tool.commands.empty() && command == nullptr) {
     std::vector<std::string> names;
     for (const Command& known : tool.commands) names.push_back(known.name);
-    throw Error(ErrorKind::usage, "unknown command '" + rest[0] + "'", "", suggestion(rest[0], names));
+    throw Error(ErrorKind::usage, "unknown command " + quoted_name(rest[0]), "", suggestion(rest[0], names));
   }
-  throw Error(ErrorKind::usage, "unexpected argument '" + rest[0] + "'", "", "--help shows what is expected");
+  throw Error(ErrorKind::usage, "unexpected argument " + quoted_name(rest[0]), "", "--help shows what is expected");
 }
 
 /// True if a message of CLI11 is about the option: "--out: 1 required TEXT missing", "bos was given a disallowed flag

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ struct Options::State {
   /// All values, given or default.
   const std::vector<Json>& all(std::string_view name) const;
 
+  /// The document of --config, read when first asked for; nullptr if none was given.
+  const JsonDocument* config_document();
+
+  std::optional<JsonDocument> config_file;
   std::string command;
   std::vector<std::string> arguments;
   std::map<std::string, Entry, std::less<>> entries;  // by long name

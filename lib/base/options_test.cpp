@@ -1,11 +1,16 @@
 #include "keel/base/options.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "keel/base/config.h"
+#include "support/child.h"
 #include "support/errors.h"
+#include "support/temp_dir.h"
 
 namespace keel {
 namespace {
@@ -255,6 +260,41 @@ TEST(Help, TheDeclarationAsJson) {
   EXPECT_EQ(described["tool"].get<std::string>(), "keel-many");
   EXPECT_EQ(described["commands"][0]["options"][1]["name"].get<std::string>(), "--out");
   EXPECT_TRUE(described["commands"][0]["options"][1]["required"].get<bool>());
+}
+
+TEST(Options, AConfigFromAPipeIsReadOnce) {
+  const testing::TempDir dir;
+  const std::filesystem::path pipe = dir / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { testing::put_file(pipe, "{\"train\": {\"steps\": 4, \"seed\": 8}}"); });
+  const Options options = parse_one({"--config", pipe.string(), "--set", "train.seed=9"});
+  for (int i = 0; i < 2; ++i) {
+    Config config(schema());
+    options.apply(config);
+    EXPECT_EQ(config.integer("train.steps"), 4);
+    EXPECT_EQ(config.integer("train.seed"), 9);
+    EXPECT_EQ(config.origin("train.steps").text(), pipe.string() + ":1");
+  }
+  writer.join();
+}
+
+TEST(Options, ADashIsAConfigOnStdin) {
+  const testing::TempDir dir;
+  testing::put_file(dir / "c.json", "{\"train\": {\"stepz\": 4}}");
+  const auto child = testing::run_in_child([&] {
+    const int file = ::open((dir / "c.json").c_str(), O_RDONLY);
+    (void)::dup2(file, STDIN_FILENO);
+    Config config(schema());
+    try {
+      parse_one({"--config", "-"}).apply(config);
+    } catch (const Error& error) {
+      return std::string(error.what()) == "unknown config key 'train.stepz' (stdin:1:12): did you mean 'train.steps'?"
+                 ? 0
+                 : 1;
+    }
+    return 2;
+  });
+  EXPECT_EQ(child.code, 0);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "keel/base/quantity.h"
 #include "keel/base/suggest.h"
 #include "keel/base/terminal_internal.h"
+#include "keel/base/utf8.h"
 
 namespace keel {
 namespace {
@@ -140,7 +141,7 @@ class PlainProgress : public TimedProgress {
   void write(const ProgressState& state, double rate, const std::string& end) const {
     std::string line = tool_ + ": " + state.label + " " + count_text(state);
     if (state.total > 0) line += fmt::format(" ({}%)", percent(state));
-    detail::write_stderr_line(detail::printable(line + details_text(state, rate) + end));
+    detail::write_stderr_line(one_line(line + details_text(state, rate) + end));
   }
 
   std::string tool_;
@@ -182,13 +183,13 @@ class BarProgress : public TimedProgress {
     const size_t columns = static_cast<size_t>(std::max(10, detail::stderr_columns() - 1));
     const size_t used = head.size() + text.size();
     const std::string bar = state.total > 0 && columns > used ? bar_text(percent(state), columns - used) : "";
-    detail::draw_stderr_bar(detail::printable((head + bar + text).substr(0, columns)));
+    detail::draw_stderr_bar(one_line((head + bar + text).substr(0, columns)));
   }
 
   void show_last(const ProgressState& state, double rate) override {
     detail::draw_stderr_bar("");
-    detail::write_stderr_line(detail::printable(tool_ + ": " + state.label + " " + count_text(state) +
-                                                details_text(state, rate) + "  in " + format_duration(state.seconds)));
+    detail::write_stderr_line(one_line(tool_ + ": " + state.label + " " + count_text(state) +
+                                       details_text(state, rate) + "  in " + format_duration(state.seconds)));
   }
 
  private:

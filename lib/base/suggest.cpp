@@ -42,10 +42,24 @@ constexpr size_t kFew = 12;
 
 }  // namespace
 
+std::string shortened(std::string_view text, size_t most) {
+  if (text.size() <= most) return std::string(text);
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;  // whole characters
+  return std::string(text.substr(0, most)) + "...";
+}
+
+std::string quoted_name(std::string_view name) {
+  constexpr size_t kMost = 60;
+  return "'" + shortened(name, kMost) + "'";
+}
+
 std::string suggestion(std::string_view name, std::span<const std::string> known) {
   const std::string* nearest = nullptr;
   size_t best = std::max<size_t>(1, name.size() / 3) + 1;
   for (const std::string& candidate : known) {
+    // Names differ by at least what one is longer; this also bounds the work for a name of any length.
+    const size_t longer = std::max(name.size(), candidate.size()) - std::min(name.size(), candidate.size());
+    if (longer >= best) continue;
     if (const size_t distance = edit_distance(name, candidate); distance < best) {
       best = distance;
       nearest = &candidate;

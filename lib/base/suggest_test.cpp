@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "keel/base/clock.h"
+
 namespace keel {
 namespace {
 
@@ -40,6 +42,20 @@ TEST(Suggestion, ListsAFewWhenNoneIsNear) {
 TEST(Suggestion, IsEmptyWhenThereIsNothingToSay) {
   EXPECT_EQ(suggestion("x", {}), "");
   EXPECT_EQ(suggestion("zzzzzz", std::vector<std::string>(13, "abcdefghijk")), "");
+}
+
+TEST(Suggestion, AVeryLongNameIsNoWork) {
+  const std::vector<std::string> names(200, "train.micro_batch_sequences");
+  const Stopwatch watch;
+  EXPECT_EQ(suggestion(std::string(size_t{16} << 20, 'x'), names), "");
+  EXPECT_LT(watch.seconds(), 5) << "all distances take minutes";
+}
+
+TEST(QuotedName, IsCutBetweenCharacters) {
+  EXPECT_EQ(quoted_name("train.steps"), "'train.steps'");
+  EXPECT_EQ(quoted_name(std::string(60, 'x')), "'" + std::string(60, 'x') + "'");
+  EXPECT_EQ(quoted_name(std::string(61, 'x')), "'" + std::string(60, 'x') + "...'");
+  EXPECT_EQ(quoted_name(std::string(59, 'x') + "\u20ac"), "'" + std::string(59, 'x') + "...'");
 }
 
 }  // namespace

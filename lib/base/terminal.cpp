@@ -66,13 +66,4 @@ int stderr_columns() {
   return size.ws_col;
 }
 
-std::string printable(std::string_view text) {
-  std::string line(text);
-  for (char& c : line) {
-    const unsigned char byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) c = c == '\n' || c == '\t' ? ' ' : '?';
-  }
-  return line;
-}
-
 }  // namespace keel::detail

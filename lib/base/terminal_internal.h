@@ -18,7 +18,4 @@ bool stderr_has_color();
 /// Columns of the terminal behind stderr, 80 if unknown.
 int stderr_columns();
 
-/// The text on one line: control characters, which could also steer a terminal, become '?'.
-std::string printable(std::string_view text);
-
 }  // namespace keel::detail

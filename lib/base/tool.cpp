@@ -15,6 +15,7 @@
 #include "keel/base/output.h"
 #include "keel/base/signals.h"
 #include "keel/base/terminal_internal.h"
+#include "keel/base/utf8.h"
 #include "keel/base/version.h"
 
 namespace keel {
@@ -32,7 +33,7 @@ void occupy_standard_descriptors() {
 /// The last line of a tool that does not end well.
 int end_with(int code, const std::string& line) {
   detail::draw_stderr_bar("");
-  detail::write_stderr_line(detail::printable(line));
+  detail::write_stderr_line(one_line(line));
   return code;
 }
 

@@ -92,7 +92,7 @@ TEST(RunTool, EveryExceptionIsOneLineAndACode) {
   const auto thrown = [](auto exception) { return run_body([exception](const Options&) -> int { throw exception; }); };
   const ChildResult error = thrown(Error(ErrorKind::format, "bad\nmagic\x1b[2J", "f.bin", "convert it"));
   EXPECT_EQ(error.code, 3);
-  EXPECT_EQ(error.err, "keel-test: error: bad magic?[2J (f.bin): convert it\n");
+  EXPECT_EQ(error.err, "keel-test: error: bad\\nmagic\\x1b[2J (f.bin): convert it\n");
   EXPECT_EQ(thrown(std::bad_alloc()).code, 6);
   EXPECT_EQ(thrown(std::bad_alloc()).err, "keel-test: error: out of memory\n");
   const auto code = std::make_error_code(std::errc::filename_too_long);

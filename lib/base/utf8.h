@@ -51,6 +51,10 @@ inline void append_utf8(std::string& out, uint32_t code_point) {
   }
 }
 
+/// The text as one line that steers no terminal: control characters and bytes that are not UTF-8 become \n, \t, \r,
+/// \x1b, \u009b. Backslashes stay, so that doing it twice changes nothing.
+KEEL_API std::string one_line(std::string_view text);
+
 /// The text with each byte that is not part of valid UTF-8 replaced by U+FFFD.
 KEEL_API std::string replace_invalid_utf8(std::string_view text);
 

@@ -112,14 +112,53 @@ double remaining_seconds(const ProgressState& state, double rate) {
   return rate > 0 ? static_cast<double>(std::max<int64_t>(0, state.total - state.done)) / rate : -1;
 }
 
-/// "  loss 3.2140  12.3 steps/s": fields, then the rate.
+/// "loss 3.2140", "12.3 steps/s": fields, then the rate.
+std::vector<std::string> details(const ProgressState& state, double rate) {
+  std::vector<std::string> parts;
+  for (const ProgressField& field : state.fields) {
+    parts.push_back(field.name + (" " + fmt::format(fmt::runtime(field.format), field.value)));
+  }
+  if (state.show_rate && rate > 0) parts.push_back(fmt::format("{} {}/s", format_count(rate), state.unit));
+  return parts;
+}
+
 std::string details_text(const ProgressState& state, double rate) {
   std::string text;
-  for (const ProgressField& field : state.fields) {
-    text += fmt::format("  {} ", field.name) + fmt::format(fmt::runtime(field.format), field.value);
-  }
-  if (state.show_rate && rate > 0) text += fmt::format("  {} {}/s", format_count(rate), state.unit);
+  for (const std::string& part : details(state, rate)) text += "  " + part;
   return text;
+}
+
+/// "[=====>    ] ", that many columns wide.
+std::string bar_text(int percent, size_t columns) {
+  constexpr size_t kAround = 3;  // brackets and a space
+  const size_t width = columns - kAround;
+  const size_t filled = width * static_cast<size_t>(percent) / 100;
+  std::string bar(filled, '=');
+  if (filled < width) bar += '>';
+  bar.resize(width, ' ');
+  return "[" + bar + "] ";
+}
+
+/// "train [====>    ]  45% 450/1000 steps  loss 3.2140  ETA 12:05" within the columns. Percentage, count, the first
+/// detail and ETA come before everything; then a bar, the other details in their order, and a longer bar.
+std::string bar_line(const ProgressState& state, double rate, size_t columns) {
+  constexpr size_t kBar = 13, kShortest = 8, kLongest = 33;
+  const bool has_total = state.total > 0;
+  const double left = has_total ? remaining_seconds(state, rate) : -1;
+  const std::string share = has_total ? fmt::format("{:3}% ", percent(state)) : "";
+  const std::string eta = left >= 0 ? "  ETA " + format_duration(left) : "";
+  const std::vector<std::string> parts = details(state, rate);
+  std::string label = state.label + " ", count = count_text(state), shown = parts.empty() ? "" : "  " + parts[0];
+
+  const auto used = [&] { return label.size() + share.size() + count.size() + shown.size() + eta.size(); };
+  if (used() > columns) label.clear();
+  if (used() > columns) count.resize(count.size() - state.unit.size() - 1);
+  if (used() > columns) shown.clear();
+  const size_t bar = has_total && used() + kBar <= columns ? kBar : 0;
+  for (size_t i = 1; i < parts.size() && used() + bar + 2 + parts[i].size() <= columns; ++i) shown += "  " + parts[i];
+  const size_t room = columns > used() ? std::min(columns - used(), kLongest) : 0;
+  const std::string drawn = has_total && room >= kShortest ? bar_text(percent(state), room) : "";
+  return (label + drawn + share + count + shown + eta).substr(0, columns);
 }
 
 class PlainProgress : public TimedProgress {
@@ -176,14 +215,8 @@ class BarProgress : public TimedProgress {
 
  protected:
   void show(const ProgressState& state, double rate) override {
-    const double left = remaining_seconds(state, rate);
-    std::string text = " " + count_text(state) + details_text(state, rate);
-    if (state.total > 0 && left >= 0) text += "  ETA " + format_duration(left);
-    const std::string head = state.label + " ";
-    const size_t columns = static_cast<size_t>(std::max(10, detail::stderr_columns() - 1));
-    const size_t used = head.size() + text.size();
-    const std::string bar = state.total > 0 && columns > used ? bar_text(percent(state), columns - used) : "";
-    detail::draw_stderr_bar(one_line((head + bar + text).substr(0, columns)));
+    const auto columns = static_cast<size_t>(std::max(10, detail::stderr_columns() - 1));
+    detail::draw_stderr_bar(one_line(bar_line(state, rate, columns)));
   }
 
   void show_last(const ProgressState& state, double rate) override {
@@ -193,18 +226,6 @@ class BarProgress : public TimedProgress {
   }
 
  private:
-  /// "[=====>    ]  45%" within `space` columns; nothing if too little is left.
-  static std::string bar_text(int percent, size_t space) {
-    constexpr size_t kAround = 7;  // brackets, a space, "100%"
-    if (space < kAround + 5) return {};
-    const size_t width = std::min<size_t>(space - kAround, 30);
-    const size_t filled = width * static_cast<size_t>(percent) / 100;
-    std::string bar(filled, '=');
-    if (filled < width) bar += '>';
-    bar.resize(width, ' ');
-    return fmt::format("[{}] {:3}%", bar, percent);
-  }
-
   std::string tool_;
 };
 

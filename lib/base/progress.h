@@ -30,6 +30,7 @@ class KEEL_API Progress {
   /// when no field says something better.
   virtual void start(std::string_view label, int64_t total, std::string_view unit, int64_t done = 0,
                      bool show_rate = true) = 0;
+  /// fields: the most important first. A terminal that is too narrow for all leaves out the last ones.
   virtual void update(int64_t done, std::span<const ProgressField> fields = {}) = 0;
   /// Shows the last state once and ends the job; without start() nothing happens.
   virtual void finish() = 0;

@@ -1,5 +1,6 @@
 #include "keel/base/progress.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
 
@@ -147,6 +148,40 @@ TEST(Progress, ATerminalGetsABarWithinItsWidth) {
   EXPECT_GE(redraws, 3U);
   EXPECT_LE(redraws, 9U) << "at most ten a second, and one to clear";
   EXPECT_EQ(text.substr(text.rfind("\x1b[K") + 3, 29), "keel-x: train 40/40 steps  a_") << "the last line stays";
+}
+
+/// The bar of a training job on a terminal of that width.
+std::string training_bar(unsigned short columns, int64_t done, int64_t total) {
+  const std::string text = on_terminal(columns, [&] {
+    const auto progress = make_progress(ProgressMode::automatic, "keel-x");
+    progress->start("train", total, "steps", done - 1, false);
+    sleep_ms(150);
+    const ProgressField fields[] = {{"loss", 3.2141, "{:.4f}"},
+                                    {"grad_norm", 0.5, "{:.3f}"},
+                                    {"lr", 3e-4, "{:.3g}"},
+                                    {"tokens/s", 12345, "{:.0f}"},
+                                    {"utilisation", 0.45, "{:.2f}"}};
+    progress->update(done, fields);
+  });
+  const size_t end = text.rfind("\r\x1b[K"), begin = text.rfind("\x1b[K", end - 1) + 3;
+  return text.substr(begin, end - begin);
+}
+
+TEST(Progress, ANarrowTerminalLosesTheLeastImportant) {
+  const std::vector<std::pair<unsigned short, std::string>> cases = {
+      {30, R"( 45% 450/1000  ETA [0-9:]+)"},
+      {40, R"( 45% 450/1000  loss 3\.2141  ETA [0-9:]+)"},
+      {60, R"(train \[=*>  *\]  45% 450/1000 steps  loss 3\.2141  ETA [0-9:]+)"},
+      {80, R"(train \[=*>  *\]  45% 450/1000 steps  loss 3\.2141  grad_norm 0\.500  ETA [0-9:]+)"},
+      {120, R"(train \[=*>  *\]  45% 450/1000 steps  loss 3\.2141  grad_norm 0\.500  lr 0\.0003  tokens/s 12345)"
+            R"(  ETA [0-9:]+)"},
+      {200, R"(train \[=============> {16}\]  45% 450/1000 steps  loss 3\.2141  grad_norm 0\.500  lr 0\.0003)"
+            R"(  tokens/s 12345  utilisation 0\.45  ETA [0-9:]+)"}};
+  for (const auto& [columns, pattern] : cases) {
+    const std::string bar = training_bar(columns, 450, 1000);
+    EXPECT_LT(bar.size(), columns) << bar;
+    EXPECT_THAT(bar, ::testing::MatchesRegex(pattern)) << columns;
+  }
 }
 
 TEST(Progress, MessagesMoveTheBarAside) {

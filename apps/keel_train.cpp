@@ -273,8 +273,7 @@ int run_keel_train(const Options& options) {
   if (options.flag("--doctor")) return doctor(options.flag("--json"), threads_of(options));
   if (options.flag("--list-schemes")) return list_schemes(options.flag("--json"));
   const bool wants_run = !options.flag("--print-config") && !options.flag("--plan");
-  if (wants_run && !options.has("--out"))
-    throw Error(ErrorKind::usage, "--out must be given", "", "the run directory to write");
+  if (wants_run) (void)options.text("--out");  // "must be given"
   const Command command = read_command(options);
   if (options.flag("--print-config")) {
     write_stdout(command.config.print(options.flag("--origins")));

@@ -94,7 +94,7 @@ std::string ConfigOrigin::where() const {
 }
 
 Config::State::State(const ConfigSchema& config_schema) : schema(config_schema) {
-  for (const Json& value : schema.state_->defaults) entries.push_back({value, {}, ConfigLayer::initial, {}});
+  for (const Json& value : schema.state_->defaults) entries.push_back({value, {}, ConfigLayer::initial, {}, {}});
 }
 
 size_t Config::State::index_of(std::string_view key) const {
@@ -108,7 +108,8 @@ size_t Config::State::index_of(std::string_view key) const {
 const Config::State::Entry& Config::State::present(std::string_view key) const {
   const Entry& found = entry(key);
   if (found.value.is_null()) {
-    throw Error(ErrorKind::config, std::string(key) + " must be given", "", "--set " + std::string(key) + "=...");
+    throw Error(ErrorKind::config, std::string(key) + " must be given", "",
+                (found.option.empty() ? "" : found.option + " or ") + "--set " + std::string(key) + "=...");
   }
   return found;
 }
@@ -178,6 +179,10 @@ void Config::apply_flag(std::string_view key, const std::string& value, const st
 
 void Config::apply_value(std::string_view key, const Json& value, const ConfigOrigin& origin) {
   state_->store(state_->schema.keys()[state_->index_of(key)], value, origin);
+}
+
+void Config::name_option(std::string_view key, const std::string& option) {
+  state_->entries[state_->index_of(key)].option = option;
 }
 
 const ConfigSchema& Config::schema() const noexcept {

@@ -101,6 +101,9 @@ class KEEL_API Config {
   /// A value the program decides (vocab_size from the data), with an origin that says from where.
   void apply_value(std::string_view key, const Json& value, const ConfigOrigin& origin);
 
+  /// For the hint of "must be given": the option that sets this key ("--steps N").
+  void name_option(std::string_view key, const std::string& option);
+
   const ConfigSchema& schema() const noexcept;
 
   /// False if the key has neither a value nor a default. A key that was not declared is Error(internal), here and

@@ -30,6 +30,7 @@ struct Config::State {
     ConfigOrigin origin;
     ConfigLayer decided_by = ConfigLayer::initial;            // the highest layer that said something, null included
     std::vector<std::pair<std::string, JsonPosition>> inner;  // positions inside lists and objects, by pointer
+    std::string option;                                       // that sets the key, for hints
   };
 
   explicit State(const ConfigSchema& config_schema);

@@ -43,7 +43,7 @@ const Json* Options::State::find(std::string_view name) const {
 
 const Json& Options::State::get(std::string_view name) const {
   if (const Json* value = find(name)) return *value;
-  throw Error(ErrorKind::usage, std::string(name) + " must be given");
+  throw Error(ErrorKind::usage, std::string(name) + " must be given", "", how_it_is_called);
 }
 
 Options::Options() : state_(std::make_unique<State>()) {}
@@ -136,6 +136,9 @@ void Options::apply(Config& config) const {
     for (const std::string& assignment : texts("--set")) config.apply_set(assignment);
   }
   for (const auto& [name, entry] : state_->entries) {
+    if (!entry.option.config_key.empty()) {
+      config.name_option(entry.option.config_key, name + " " + detail::value_name(entry.option));
+    }
     if (!entry.option.config_key.empty() && !entry.values.empty()) {
       config.apply_flag(entry.option.config_key, entry.last_text, name);
     }

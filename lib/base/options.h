@@ -96,7 +96,8 @@ class KEEL_API Options {
   /// True if given or with a default.
   bool has(std::string_view name) const;
   bool flag(std::string_view name) const;
-  /// The last value given, else the default; Error(usage) "--steps must be given" if there is none.
+  /// The last value given, else the default; Error(usage) "--steps must be given: 'keel-x -h' shows ..." if there is
+  /// none.
   std::string text(std::string_view name) const;
   int64_t integer(std::string_view name) const;  ///< also size; a word of `choices` is Error(internal): ask is_word
   double real(std::string_view name) const;      ///< any number, durations in seconds
@@ -124,10 +125,13 @@ class KEEL_API Options {
 /// name), a missing or a bad value, a missing argument. --help and its like win over errors: look at wants() first.
 KEEL_API Options parse_options(const Tool& tool, const std::vector<std::string>& arguments);
 
-/// One screen ending with examples; `command` "" for the tool.
-KEEL_API std::string brief_help(const Tool& tool, std::string_view command = {});
-/// Everything, grouped, with defaults, units and ranges.
-KEEL_API std::string full_help(const Tool& tool, std::string_view command = {});
+/// Columns that help texts are wrapped to where nothing else is known.
+inline constexpr int kHelpColumns = 100;
+
+/// One screen ending with examples; `command` "" for the tool. Only commands to type may be longer than `columns`.
+KEEL_API std::string brief_help(const Tool& tool, std::string_view command = {}, int columns = kHelpColumns);
+/// Everything, grouped, with defaults, units and ranges, and the settings behind --config.
+KEEL_API std::string full_help(const Tool& tool, std::string_view command = {}, int columns = kHelpColumns);
 /// A completion script; shell: bash, zsh or fish.
 KEEL_API std::string completion_script(const Tool& tool, std::string_view shell);
 /// The declaration itself as JSON, for man pages and checks.

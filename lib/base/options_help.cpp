@@ -12,7 +12,6 @@
 namespace keel {
 namespace {
 
-constexpr size_t kColumns = 100;
 constexpr size_t kWidestName = 34;
 
 /// Breaks a text into lines of at most `width` at spaces.
@@ -26,6 +25,15 @@ std::vector<std::string> wrap(const std::string& text, size_t width) {
     begin = end + 1;
   }
   return lines;
+}
+
+/// A text that may take several lines, those after the first indented.
+std::string paragraph(const std::string& text, size_t columns, size_t indent) {
+  std::string out;
+  for (const std::string& line : wrap(text, columns - indent)) {
+    out += (out.empty() ? "" : "\n" + std::string(indent, ' ')) + line;
+  }
+  return out;
 }
 
 std::string left_column(const Option& option) {
@@ -73,10 +81,10 @@ struct Row {
 };
 
 /// Two columns; names that are too long have a line of their own.
-std::string two_columns(const std::vector<Row>& rows) {
+std::string two_columns(const std::vector<Row>& rows, size_t columns) {
   size_t width = 0;
   for (const Row& row : rows) {
-    if (row.name.size() <= kWidestName) width = std::max(width, row.name.size());
+    if (row.name.size() <= std::min(kWidestName, columns / 3)) width = std::max(width, row.name.size());
   }
   std::string text;
   for (const Row& row : rows) {
@@ -85,7 +93,7 @@ std::string two_columns(const std::vector<Row>& rows) {
     line.resize(std::max(line.size(), row.help.empty() ? 0 : width), ' ');
     std::string between = "  ";
     for (const std::string& part :
-         row.help.empty() ? std::vector<std::string>{} : wrap(row.help, kColumns - width - 4)) {
+         row.help.empty() ? std::vector<std::string>{} : wrap(row.help, columns - width - 4)) {
       line += between + part;
       between = "\n" + std::string(width + 4, ' ');
     }
@@ -94,41 +102,47 @@ std::string two_columns(const std::vector<Row>& rows) {
   return text;
 }
 
-std::string rows(const std::vector<const Option*>& options, bool full) {
+std::string rows(const std::vector<const Option*>& options, bool full, size_t columns) {
   std::vector<Row> table;
   for (const Option* option : options)
     table.push_back({left_column(*option), option->help + (full ? facts(*option) : "")});
-  return two_columns(table);
+  return two_columns(table, columns);
 }
 
-/// The settings of --config and --set that have no option of their own.
-std::string config_rows(const Tool& tool) {
-  const ConfigSchema& schema = *tool.config;
-  const auto has_option = [&](const std::string& key) {
-    const auto sets = [&](const Option& option) { return option.config_key == key; };
-    return std::any_of(tool.options.begin(), tool.options.end(), sets) ||
-           std::any_of(tool.commands.begin(), tool.commands.end(), [&](const Command& command) {
-             return std::any_of(command.options.begin(), command.options.end(), sets);
-           });
-  };
+/// The option that sets a key, among those that --set stands beside.
+const Option* option_setting(const std::vector<const Option*>& options, const std::string& key) {
+  const auto found =
+      std::find_if(options.begin(), options.end(), [&](const Option* o) { return o->config_key == key; });
+  return found == options.end() ? nullptr : *found;
+}
+
+/// The settings of --config and --set; "" without such options.
+std::string config_rows(const Tool& tool, const std::vector<const Option*>& options, size_t columns) {
+  const auto is_set = [](const Option* option) { return option->name == "--set"; };
+  if (tool.config == nullptr || std::none_of(options.begin(), options.end(), is_set)) return "";
   std::vector<Row> table;
-  for (const ConfigKey& key : schema.keys()) {
-    if (has_option(key.path)) continue;
-    Option option = option_of_key(schema, key.path, "--" + key.path);
+  for (const ConfigKey& key : tool.config->keys()) {
+    if (const Option* own = option_setting(options, key.path)) {
+      table.push_back({key.path, "See " + detail::names_of(*own).long_name + "."});
+      continue;
+    }
+    Option option = option_of_key(*tool.config, key.path, "--" + key.path);
     option.config_key.clear();
     std::string what =
         option.type == OptionType::choice ? " [one of " + fmt::format("{}", fmt::join(option.choices, ", ")) + "]" : "";
     table.push_back({key.path, key.help + what + facts(option)});
   }
-  if (table.empty()) return "";
-  return "\nSettings (groups and keys of the --config file, or --set KEY=VALUE):\n" + two_columns(table);
+  return "\n" + paragraph("Settings (groups and keys of the --config file, or --set KEY=VALUE):", columns, 2) + "\n" +
+         two_columns(table, columns);
 }
 
-std::string usage_line(const Tool& tool, const Command* command) {
+std::string usage_line(const Tool& tool, const Command* command, size_t columns) {
+  constexpr size_t kIndent = 7;  // of "Usage: "
+  const auto wrapped = [&](const std::string& line) { return paragraph(line, columns, kIndent) + "\n"; };
   std::string text = "Usage: " + tool.name;
   if (command != nullptr) text += " " + command->name;
   if (command == nullptr && !tool.commands.empty()) {
-    if (tool.command_required) return text + " COMMAND [OPTIONS]\n";
+    if (tool.command_required) return wrapped(text + " COMMAND [OPTIONS]");
     text += " [COMMAND]";
   }
   bool optional_options = false;
@@ -143,24 +157,21 @@ std::string usage_line(const Tool& tool, const Command* command) {
       optional_options = true;
     }
   }
-  return text + (optional_options ? " [OPTIONS]\n" : "\n");
+  return wrapped(text + (optional_options ? " [OPTIONS]" : ""));
 }
 
-std::string command_rows(const Tool& tool) {
-  size_t width = 0;
-  for (const Command& command : tool.commands) width = std::max(width, command.name.size());
-  std::string text = "\nCommands:\n";
-  for (const Command& command : tool.commands)
-    text += fmt::format("  {:<{}}  {}\n", command.name, width, command.summary);
-  return text;
+std::string command_rows(const Tool& tool, size_t columns) {
+  std::vector<Row> table;
+  for (const Command& command : tool.commands) table.push_back({command.name, command.summary});
+  return "\nCommands:\n" + two_columns(table, columns);
 }
 
-std::string example_rows(const std::vector<Example>& examples) {
+std::string example_rows(const std::vector<Example>& examples, size_t columns) {
   if (examples.empty()) return "";
   std::string text = "\nExamples:\n";
   for (const Example& example : examples) {
     text += "  " + example.command + "\n";
-    if (!example.what.empty()) text += "      " + example.what + "\n";
+    if (!example.what.empty()) text += "      " + paragraph(example.what, columns, 6) + "\n";
   }
   return text;
 }
@@ -183,13 +194,14 @@ const Command* command_named(const Tool& tool, std::string_view name) {
   return command;
 }
 
-std::string headline(const Tool& tool, const Command* command) {
-  if (command == nullptr) return tool.name + ": " + tool.summary + "\n\n";
-  return tool.name + " " + command->name + ": " + command->summary + "\n\n";
+std::string headline(const Tool& tool, const Command* command, size_t columns) {
+  const std::string text =
+      command == nullptr ? tool.name + ": " + tool.summary : tool.name + " " + command->name + ": " + command->summary;
+  return paragraph(text, columns, 2) + "\n";
 }
 
 /// Options under their headings, in the order in which the headings first occur, General last.
-std::string grouped_rows(const std::vector<const Option*>& options) {
+std::string grouped_rows(const std::vector<const Option*>& options, size_t columns) {
   std::vector<std::pair<std::string, std::vector<const Option*>>> groups;
   for (const Option* option : options) {
     if (option->hidden) continue;
@@ -201,7 +213,7 @@ std::string grouped_rows(const std::vector<const Option*>& options) {
   std::stable_partition(groups.begin(), groups.end(), [](const auto& group) { return group.first == "Arguments"; });
   std::stable_partition(groups.begin(), groups.end(), [](const auto& group) { return group.first != "General"; });
   std::string text;
-  for (const auto& [name, members] : groups) text += "\n" + name + ":\n" + rows(members, true);
+  for (const auto& [name, members] : groups) text += "\n" + name + ":\n" + rows(members, true, columns);
   return text;
 }
 
@@ -213,32 +225,36 @@ std::vector<const Option*> own_options(const Command& command) {
 
 }  // namespace
 
-std::string brief_help(const Tool& tool, std::string_view name) {
+std::string brief_help(const Tool& tool, std::string_view name, int width) {
+  const auto columns = static_cast<size_t>(width);
   const Command* command = command_named(tool, name);
-  std::string text = headline(tool, command) + usage_line(tool, command);
-  if (command == nullptr && !tool.commands.empty()) text += command_rows(tool);
+  std::string text = headline(tool, command, columns) + "\n" + usage_line(tool, command, columns);
+  if (command == nullptr && !tool.commands.empty()) text += command_rows(tool, columns);
   std::vector<const Option*> shown;
   for (const Option* option : detail::options_for(tool, command)) {
     if (option->brief && !option->hidden) shown.push_back(option);
   }
-  text += "\n" + rows(shown, false);
-  return text + example_rows(examples_of(tool, command));
+  text += "\n" + rows(shown, false, columns);
+  return text + example_rows(examples_of(tool, command), columns);
 }
 
-std::string full_help(const Tool& tool, std::string_view name) {
+std::string full_help(const Tool& tool, std::string_view name, int width) {
+  const auto columns = static_cast<size_t>(width);
   const Command* command = command_named(tool, name);
-  std::string text = headline(tool, command) + usage_line(tool, command);
+  std::string text = headline(tool, command, columns) + "\n" + usage_line(tool, command, columns);
+  std::vector<const Option*> all = detail::options_for(tool, command);
+  const std::string common = grouped_rows(all, columns);
   if (command == nullptr && !tool.commands.empty()) {
-    text += command_rows(tool);
+    text += command_rows(tool, columns);
     for (const Command& each : tool.commands) {
-      text += "\n" + tool.name + " " + each.name + ": " + each.summary + "\n" + usage_line(tool, &each);
-      text += grouped_rows(own_options(each));
+      text += "\n" + headline(tool, &each, columns) + usage_line(tool, &each, columns);
+      text += grouped_rows(own_options(each), columns);
+      for (const Option& option : each.options) all.push_back(&option);
     }
     text += "\nFor all commands:\n";
   }
-  text += grouped_rows(detail::options_for(tool, command));
-  if (tool.config != nullptr) text += config_rows(tool);
-  return text + example_rows(examples_of(tool, command));
+  text += common + config_rows(tool, all, columns);
+  return text + example_rows(examples_of(tool, command), columns);
 }
 
 }  // namespace keel

@@ -191,15 +191,14 @@ void refuse_option_as_value(const Tool& tool, const Command* command, const Coll
 }
 
 /// All required options and arguments of the command that are missing, in one message.
-void require_given(const Tool& tool, const Command* command, const Options& options) {
+void require_given(const Tool& tool, const Command* command, const Options& options, const std::string& hint) {
   std::string missing;
   for (const Option* option : detail::options_for(tool, command)) {
     const std::string name = detail::names_of(*option).long_name;
     if (option->required && !options.is_given(name)) missing += (missing.empty() ? "" : ", ") + name;
   }
   if (missing.empty()) return;
-  const std::string usage = tool.name + (command != nullptr ? " " + command->name : "");
-  throw Error(ErrorKind::usage, missing + " must be given", "", "'" + usage + " -h' shows how it is called");
+  throw Error(ErrorKind::usage, missing + " must be given", "", hint);
 }
 
 /// Declares everything on the command line parser; values go to the result.
@@ -258,6 +257,8 @@ Options parse_options(const Tool& tool, const std::vector<std::string>& argument
   Options options;
   options.state_->arguments = arguments;
   if (command != nullptr) options.state_->command = command->name;
+  options.state_->how_it_is_called =
+      "'" + tool.name + (command != nullptr ? " " + command->name : "") + " -h' shows how it is called";
   for (const Collected& collected : collection) {
     if (collected.command != nullptr && collected.command != command) continue;
     if (collected.command != command && detail::is_positional(*collected.option)) {
@@ -267,7 +268,7 @@ Options parse_options(const Tool& tool, const std::vector<std::string>& argument
     refuse_option_as_value(tool, command, collected);
     options.state_->add(*collected.option, collected.texts);
   }
-  require_given(tool, command, options);
+  require_given(tool, command, options, options.state_->how_it_is_called);
   return options;
 }
 

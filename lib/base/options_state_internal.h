@@ -32,6 +32,7 @@ struct Options::State {
   const JsonDocument* config_document();
 
   std::optional<JsonDocument> config_file;
+  std::string how_it_is_called;  // hint for what is missing
   std::string command;
   std::vector<std::string> arguments;
   std::map<std::string, Entry, std::less<>> entries;  // by long name

@@ -107,7 +107,8 @@ TEST(Options, DefaultsAreNotGiven) {
   EXPECT_FALSE(options.is_given("--bos"));
   EXPECT_EQ(options.find_integer("--steps"), std::nullopt);
   EXPECT_TRUE(options.texts("INPUT").empty());
-  KEEL_EXPECT_ERROR(options.integer("--steps"), ErrorKind::usage, "--steps must be given");
+  KEEL_EXPECT_ERROR(options.integer("--steps"), ErrorKind::usage,
+                    "--steps must be given: 'keel-one -h' shows how it is called");
 }
 
 TEST(Options, FormsOfTheSameThing) {
@@ -201,6 +202,13 @@ TEST(Options, FillAConfig) {
   EXPECT_EQ(config.integer("train.seed"), 5);
 }
 
+TEST(Options, AMissingSettingNamesItsOption) {
+  Config config(schema());
+  parse_one({}).apply(config);
+  KEEL_EXPECT_ERROR(config.integer("train.steps"), ErrorKind::config,
+                    "train.steps must be given: --steps N or --set train.steps=...");
+}
+
 TEST(Options, Devices) {
   EXPECT_EQ(device_of(parse_one({})), "cpu");
   EXPECT_EQ(device_of(parse_one({"--device", "cpu"})), "cpu");
@@ -248,11 +256,39 @@ TEST(Help, NamesEveryOptionWithItsFacts) {
   for (const char* part : {"keel-many encode", "keel-many info", "--verify", "--threads"}) {
     EXPECT_NE(all.find(part), std::string::npos) << part;
   }
+}
+
+size_t widest_line(const std::string& text) {
   size_t widest = 0;
   for (size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1) {
     widest = std::max(widest, text.find('\n', begin) - begin);
   }
-  EXPECT_LE(widest, 100U);
+  return widest;
+}
+
+TEST(Help, IsWrappedToTheColumns) {
+  EXPECT_LE(widest_line(full_help(single())), 100U);
+  for (const int columns : {60, 80, 120}) {
+    const std::string text = full_help(single(), "", columns);
+    EXPECT_LE(widest_line(text), static_cast<size_t>(columns)) << text;
+    EXPECT_GT(widest_line(text), static_cast<size_t>(columns) - 15) << text;
+    EXPECT_LE(widest_line(brief_help(single(), "", columns)), static_cast<size_t>(columns));
+    EXPECT_LE(widest_line(full_help(several(), "", columns)), static_cast<size_t>(columns));
+  }
+}
+
+TEST(Help, SettingsNameTheirOptions) {
+  const std::string text = full_help(single());
+  const std::string settings = text.substr(text.find("Settings (groups and keys"));
+  EXPECT_NE(settings.find("  train.steps         See --steps.\n"), std::string::npos) << settings;
+  EXPECT_NE(settings.find("  train.warmup_steps  "), std::string::npos) << settings;
+  Tool tool = several();
+  tool.config = single().config;
+  EXPECT_EQ(full_help(tool).find("Settings ("), std::string::npos) << "nothing sets them";
+  for (Option& option : config_options(schema())) tool.commands[0].options.push_back(option);
+  EXPECT_NE(full_help(tool).find("Settings ("), std::string::npos);
+  EXPECT_NE(full_help(tool, "encode").find("Settings ("), std::string::npos);
+  EXPECT_EQ(full_help(tool, "info").find("Settings ("), std::string::npos);
 }
 
 TEST(Help, TheDeclarationAsJson) {

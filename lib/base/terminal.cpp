@@ -1,8 +1,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 
 #include "keel/base/terminal_internal.h"
 
@@ -21,6 +23,12 @@ Terminal& terminal() {
 }
 
 constexpr std::string_view kEraseLine = "\r\x1b[K";
+
+std::optional<int> terminal_columns(int descriptor) {
+  struct winsize size {};
+  if (::ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
+  return size.ws_col;
+}
 
 void put(std::string_view text) {
   while (!text.empty()) {
@@ -61,9 +69,12 @@ bool stderr_has_color() {
 }
 
 int stderr_columns() {
-  struct winsize size {};
-  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
+  return terminal_columns(STDERR_FILENO).value_or(80);
+}
+
+int stdout_columns(int otherwise) {
+  const auto columns = terminal_columns(STDOUT_FILENO);
+  return columns ? std::clamp(*columns, 60, 120) : otherwise;
 }
 
 }  // namespace keel::detail

@@ -17,5 +17,7 @@ bool stderr_is_terminal();
 bool stderr_has_color();
 /// Columns of the terminal behind stderr, 80 if unknown.
 int stderr_columns();
+/// Columns to wrap a text on stdout to: of the terminal behind it, from 60 to 120; `otherwise` without one.
+int stdout_columns(int otherwise);
 
 }  // namespace keel::detail

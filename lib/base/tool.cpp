@@ -48,9 +48,9 @@ bool answer_request(const Tool& tool, const std::vector<std::string>& arguments)
   if (request.kind == "--version") {
     write_stdout(tool.name + " " + version() + "\n");
   } else if (request.kind == "-h") {
-    write_stdout(brief_help(tool, request.command));
+    write_stdout(brief_help(tool, request.command, detail::stdout_columns(kHelpColumns)));
   } else if (request.kind == "--help") {
-    write_stdout(full_help(tool, request.command));
+    write_stdout(full_help(tool, request.command, detail::stdout_columns(kHelpColumns)));
   } else if (request.kind == "--describe-options") {
     write_stdout(json_text(describe_options(tool), 2) + "\n");
   } else {

@@ -47,6 +47,7 @@ Tool train_tool() {
   tool.options.push_back(resume_option());
   tool.options.push_back({.name = "--override",
                           .value = "KEY=VALUE",
+                          .completions = setting_completions(schema),
                           .repeatable = true,
                           .help = "With --resume: change a setting from here on; recorded in run.json."});
   tool.options.push_back(force_option());

@@ -1,4 +1,11 @@
 # fish completion of keel-tokenize; made by: keel-tokenize --completions fish
+function __keel_tokenize_settings
+  if string match -q '*=*' -- (string replace -r '^--[a-z-]+=' '' -- (commandline -ct))
+    printf '%s\n' format=auto format=jsonl format=txt format=json format=parquet text_is_list=true text_is_list=false invalid_utf8=fail invalid_utf8=replace on_error=stop on_error=skip keep_empty=true keep_empty=false append_eod=true append_eod=false prepend_bos=true prepend_bos=false special_in_text=plain special_in_text=parse dtype=auto dtype=uint16 dtype=int32
+  else
+    printf '%s\n' format= documents= text_field= id_field= text_is_list= where= max_document_bytes= invalid_utf8= on_error= max_errors= keep_empty= append_eod= prepend_bos= special_in_text= split_long= dtype= shard_tokens= val_fraction= part= workers=
+  end
+end
 complete -c keel-tokenize -n 'not __fish_seen_subcommand_from encode ids decode info' -f -a encode -d 'Encode text files into token shards.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l tokenizer -r -F -d 'Tokenizer: a sentencepiece .model file, or the folder it lies in.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l out -r -f -a '(__fish_complete_directories)' -d 'Folder to write: shards, tokenizer, manifest.json, report.json.'
@@ -25,8 +32,8 @@ complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l split-long 
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l dtype -r -f -a 'auto uint16 int32' -d 'Type of a token; auto takes uint16 if the tokenizer'\''s largest id fits.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l shard-tokens -r -d 'Size of a shard; documents are never cut between shards.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l val-fraction -r -d 'Share of the documents that goes to val shards, chosen by a hash of the text.'
-complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l config -r -F -d 'Settings as JSON, from a file or a recipe.'
-complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l set -r -f -a 'format= documents= text_field= id_field= text_is_list= where= max_document_bytes= invalid_utf8= on_error= max_errors= keep_empty= append_eod= prepend_bos= special_in_text= split_long= dtype= shard_tokens= val_fraction= part= workers=' -d 'Set one key of the config, as in --set train.steps=100.'
+complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l config -r -F -d 'Settings as JSON, from a file, a recipe or - for stdin.'
+complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l set -r -f -a '(__keel_tokenize_settings)' -d 'Set one key of the config, as in --set train.steps=100.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l print-config -d 'Print the resolved config as JSON and stop.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l origins -d 'With --print-config: one line a key, with where its value came from.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l workers -r -d 'Threads that encode; 0 is --threads. The files written do not depend on it.'

@@ -38,9 +38,10 @@ struct Option {
   std::string unit = {};
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
-  bool above_minimum = false;                 ///< minimum itself is refused
-  std::vector<std::string> choices = {};      ///< of a choice; for other types words allowed beside the value ("auto")
-  std::vector<std::string> completions = {};  ///< offered by the shell, not enforced
+  bool above_minimum = false;             ///< minimum itself is refused
+  std::vector<std::string> choices = {};  ///< of a choice; for other types words allowed beside the value ("auto")
+  /// Offered by the shell, not enforced. "key=" offers keys, "key=value" the values once "key=" stands.
+  std::vector<std::string> completions = {};
   bool required = false;
   bool repeatable = false;      ///< may be given several times; a positional takes all the rest
   bool list = false;            ///< comma-separated, each part checked: values come apart
@@ -146,6 +147,8 @@ KEEL_API Option force_option();                                           ///< -
 KEEL_API Option resume_option();                                          ///< --resume
 KEEL_API Option report_option();                                          ///< --report FILE
 KEEL_API std::vector<Option> device_options();                            ///< --device, --deterministic
+/// Completions of KEY=VALUE: every key, and the values of those that have a list of them.
+KEEL_API std::vector<std::string> setting_completions(const ConfigSchema& schema);
 /// An option that sets a config key: type, unit, range, choices, default and help are the key's.
 KEEL_API Option option_of_key(const ConfigSchema& schema, const std::string& key, const std::string& name);
 

@@ -23,7 +23,10 @@ Tool tool() {
                    {.name = "--workers", .type = OptionType::integer},
                    {.name = "--hush", .type = OptionType::flag, .hidden = true}}},
       {.name = "info", .summary = "counts", .options = {{.name = "DIR", .type = OptionType::directory}}}};
-  tool.options = {{.name = "--set", .completions = {"train.steps=", "train.seed="}, .repeatable = true}};
+  tool.options = {{.name = "--set",
+                   .completions = {"train.steps=", "train.seed=", "schedule.name=", "schedule.name=cosine",
+                                   "schedule.name=constant", "schedule.name=wsd"},
+                   .repeatable = true}};
   return tool;
 }
 
@@ -101,9 +104,50 @@ TEST(BashCompletions, OfferWhatFits) {
   EXPECT_EQ(bash_offers(tool(), {"keel-tokens", "encode", "--out", "f"}), "folder\n");
   EXPECT_EQ(bash_offers(tool(), {"keel-tokens", "info", "f"}), "folder\n");
   EXPECT_EQ(bash_offers(tool(), {"keel-tokens", "encode", "--set", "train.st"}), "train.steps=\n");
+  EXPECT_EQ(bash_offers(tool(), {"keel-tokens", "encode", "--set", "sched"}), "schedule.name=\n");
+  EXPECT_EQ(bash_offers(tool(), {"keel-tokens", "encode", "--set", "schedule.name", "="}), "cosine\nconstant\nwsd\n");
+  EXPECT_EQ(bash_offers(tool(), {"keel-tokens", "encode", "--set", "schedule.name", "=", "co"}), "cosine\nconstant\n");
+  EXPECT_EQ(bash_offers(tool(), {"keel-tokens", "encode", "--set", "=", "schedule.name", "=", "w"}), "wsd\n");
+  EXPECT_EQ(bash_offers(tool(), {"keel-tokens", "encode", "--set", "schedule.name=w"}), "schedule.name=wsd\n")
+      << "COMP_WORDBREAKS without =";
+  EXPECT_EQ(bash_offers(tool(), {"keel-tokens", "encode", "--set", "train.steps", "=", ""}), "\n");
+  EXPECT_EQ(bash_offers(tool(), {"keel-tokens", "encode", "--set", "train.steps", "=", "3", "--spec"}),
+            "--special-in-text\n");
   EXPECT_EQ(bash_offers(tool(), {"keel-tokens", "encode", "--workers", ""}), "\n");
   EXPECT_EQ(bash_offers(without_commands(), {"keel-plain", "f"}), "file.txt\nfolder\n");
   EXPECT_EQ(bash_offers(without_commands(), {"keel-plain", "--log-level", "w"}), "warning\n");
+}
+
+/// What a line becomes when Tab is pressed at its end, in an interactive zsh.
+std::string zsh_completed(const Tool& tool, const std::string& line) {
+  const TempDir dir;
+  testing::put_file(dir / ("_" + tool.name), completion_script(tool, "zsh"));
+  testing::put_file(
+      dir / "init",
+      "fpath=(" + dir.path().string() + " $fpath); autoload -Uz compinit; compinit -D -u\n" +
+          "show() { print -r -- \"<$BUFFER>\"; BUFFER=; zle accept-line }; zle -N show; bindkey ^X show\n");
+  testing::put_file(dir / "run",
+                    "zmodload zsh/zpty; zpty shell 'TERM=dumb zsh -f -i'\n"
+                    "zpty -w shell 'source " +
+                        (dir / "init").string() + "; print rea''dy'\n" +
+                        "zpty -r shell out '*ready*'\n"
+                        "zpty -n -w shell '" +
+                        line + "'$'\\t\\x18'\n" +
+                        "zpty -r shell out '*<*>*'\n"
+                        "print -r -- ${${out##*<}%%>*}\n");
+  return run_shell("timeout", {"20", "zsh", "-f", (dir / "run").string()}).out;
+}
+
+TEST(ZshCompletions, CompleteWhatFits) {
+  if (!has_program("zsh")) GTEST_SKIP() << "zsh is not installed";
+  EXPECT_EQ(zsh_completed(tool(), "keel-tokens inf"), "keel-tokens info \n");
+  EXPECT_EQ(zsh_completed(tool(), "keel-tokens encode --special-in-text pa"),
+            "keel-tokens encode --special-in-text parse \n");
+  EXPECT_EQ(zsh_completed(tool(), "keel-tokens encode --set sched"), "keel-tokens encode --set schedule.name=\n");
+  EXPECT_EQ(zsh_completed(tool(), "keel-tokens encode --set schedule.name=w"),
+            "keel-tokens encode --set schedule.name=wsd \n");
+  EXPECT_EQ(zsh_completed(tool(), "keel-tokens encode --set=schedule.name=cos"),
+            "keel-tokens encode --set=schedule.name=cosine \n");
 }
 
 TEST(FishCompletions, OfferWhatFits) {
@@ -120,6 +164,10 @@ TEST(FishCompletions, OfferWhatFits) {
   EXPECT_EQ(offers("keel-tokens encode --special-in-text pa"), "parse\n");
   EXPECT_EQ(offers("keel-tokens encode --ou"), "--out\tIt's a folder: $x `y` [z].\n");
   EXPECT_EQ(offers("keel-tokens info --ou"), "");
+  EXPECT_EQ(offers("keel-tokens encode --set train."), "train.seed=\ntrain.steps=\n");
+  EXPECT_EQ(offers("keel-tokens encode --set schedule.name=co"), "schedule.name=constant\nschedule.name=cosine\n");
+  EXPECT_EQ(offers("keel-tokens encode --set=schedule.name=w"), "--set=schedule.name=wsd\n");
+  EXPECT_EQ(offers("keel-tokens encode --set train.steps="), "");
 }
 
 }  // namespace

@@ -162,9 +162,17 @@ Option seed_option(const std::string& config_key) {
           .brief = false};
 }
 
+std::vector<std::string> setting_completions(const ConfigSchema& schema) {
+  std::vector<std::string> all;
+  for (const ConfigKey& key : schema.keys()) {
+    all.push_back(key.path + "=");
+    for (const std::string& word : key.choices) all.push_back(key.path + "=" + word);
+    if (key.type == ConfigType::boolean) all.insert(all.end(), {key.path + "=true", key.path + "=false"});
+  }
+  return all;
+}
+
 std::vector<Option> config_options(const ConfigSchema& schema) {
-  std::vector<std::string> assignments;
-  for (const ConfigKey& key : schema.keys()) assignments.push_back(key.path + "=");
   return {{.name = "--config",
            .type = OptionType::file,
            .value = "FILE|recipe:NAME",
@@ -172,7 +180,7 @@ std::vector<Option> config_options(const ConfigSchema& schema) {
            .help = "Settings as JSON, from a file, a recipe or - for stdin."},
           {.name = "--set",
            .value = "KEY=VALUE",
-           .completions = assignments,
+           .completions = setting_completions(schema),
            .repeatable = true,
            .group = "Config",
            .help = "Set one key of the config, as in --set train.steps=100."},

@@ -91,8 +91,10 @@ std::vector<ConfigKey> model_keys() {
 std::vector<ConfigKey> data_keys() {
   return {
       {.path = "data.path",
-       .help = "Training data: a keel-tokenize directory, a Megatron prefix, llm.c or nanoGPT shards."},
-      {.path = "data.val_path", .help = "Validation data; by default the val shards of data.path."},
+       .help = "Training data: a keel-tokenize directory, a Megatron prefix, llm.c or nanoGPT shards; relative to the "
+               "current "
+               "folder, in a config file too."},
+      {.path = "data.val_path", .help = "Validation data, likewise; by default the val shards of data.path."},
       choice("data.format", "\"auto\"", {"auto", "keel", "megatron", "llmc", "nanogpt"},
              "Format of the data where its content can't tell."),
       {.path = "data.sequence_length",

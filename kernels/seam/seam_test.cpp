@@ -8,7 +8,7 @@
 #include "keel/base/error.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/seam/seam_ref.h"
-#include "support/complex_step.h"
+#include "keel/kernels/seam/seam_test_support.h"
 #include "support/contexts.h"
 #include "support/guarded_matrix.h"
 #include "support/magnitude.h"
@@ -16,143 +16,12 @@
 namespace keel {
 namespace {
 
+using namespace seam_testing;
 using testing::for_each_context;
 using testing::Guarded;
 using testing::GuardedMatrix;
 using testing::kUnitFp32;
 using testing::Magnitude;
-using testing::Random;
-using testing::widen;
-
-struct Form {
-  bool outer, inner;
-};
-constexpr Form kForms[] = {{true, true}, {true, false}, {false, true}, {false, false}};
-
-struct Case {
-  int64_t rows, d;
-  double a, b;
-  int64_t pad = 0, misalign = 0;
-  double mean = 0, eps = 1e-5;
-};
-const Case kCases[] = {{1, 1, 1, 1},
-                       {3, 4, 2, 0.5, 1, 1},
-                       {2, 15, 1, 1},
-                       {5, 16, 8, 1, 3},
-                       {4, 17, -1, 2, 0, 1},
-                       {63, 8, 128, 1},
-                       {64, 65, 128, 1, 2, 3},
-                       {65, 64, 1024, 1},
-                       {130, 257, 64, 1, 5, 7},
-                       {3, 200, 1, 1, 0, 0, 1000},
-                       {2, 8192, 512, 1, 0, 0, 3},
-                       {6, 33, 3, 1, 0, 0, 0, 0.5}};
-
-std::string name_of(const Case& c, const Form& form) {
-  return std::to_string(c.rows) + " x " + std::to_string(c.d) + ", a " + std::to_string(c.a) +
-         (form.outer ? ", outer" : "") + (form.inner ? ", inner" : "");
-}
-
-struct Problem {
-  Problem(const Case& c, const Form& form_) : rows(c.rows), d(c.d), form(form_), eps(static_cast<float>(c.eps)) {
-    Random random(static_cast<uint64_t>(104729 * c.rows + c.d));
-    x = random.normals(rows * d, c.mean);
-    F = random.normals(rows * d, 0, 0.5);
-    if (rows > 1) {  // a row of zeros
-      std::fill_n(x.begin() + d, d, 0.0F);
-      std::fill_n(F.begin() + d, d, 0.0F);
-    }
-    a = {static_cast<float>(c.a)};
-    b = {static_cast<float>(c.b)};
-    if (form.outer) outer_gain = random.normals(d, 1, 0.3);
-    if (form.inner) inner_gain = random.normals(d, 1, 0.3);
-    Ds = random.normals(rows * d);
-    Du = random.normals(rows * d);
-  }
-  template <class S>
-  reference::Seam<S> as() const {
-    return {rows, d, widen<S>(x), widen<S>(F), S(a[0]), S(b[0]), widen<S>(outer_gain), widen<S>(inner_gain), eps, eps};
-  }
-  int64_t rows, d;
-  Form form;
-  float eps;
-  std::vector<float> x, F, a, b, outer_gain, inner_gain, Ds, Du;
-};
-
-View<float, 1> flat(std::vector<float>& v) {
-  return {v.empty() ? nullptr : v.data(), {static_cast<int64_t>(v.size())}};
-}
-
-// ---- reference
-
-TEST(SeamReference, BackwardIsTheComplexStepOfForward) {
-  const Case c{3, 5, 1.7, -0.6, 0, 0, 0.2, 0.3};
-  for (const Form& form : kForms) {
-    SCOPED_TRACE(name_of(c, form));
-    const Problem p(c, form);
-    const auto seam = p.as<double>();
-    const auto forward = reference::seam_forward(seam);
-    const auto Ds = widen<double>(p.Ds), Du = widen<double>(p.Du);
-    const auto backward = reference::seam_backward(seam, forward.outer_r, forward.inner_r, Ds, Du);
-
-    using Complex = std::complex<double>;
-    auto at = p.as<Complex>();
-    const auto loss = [&] {
-      const auto out = reference::seam_forward(at);
-      Complex sum = 0;
-      for (size_t i = 0; i < Ds.size(); ++i) sum += Ds[i] * out.y[i] + Du[i] * (form.inner ? out.u[i] : out.y[i]);
-      return sum;
-    };
-    const auto gradient = [&](std::vector<Complex>& field, const std::vector<double>& value) {
-      const std::vector<Complex> saved = field;
-      auto g = testing::complex_step_gradient(value, [&](const std::vector<Complex>& v) {
-        field = v;
-        return loss();
-      });
-      field = saved;
-      return g;
-    };
-    testing::expect_same_gradient(backward.dx, gradient(at.x, seam.x), "dx");
-    testing::expect_same_gradient(backward.dF, gradient(at.F, seam.F), "dF");
-    if (form.outer)
-      testing::expect_same_gradient(backward.d_outer_gain, gradient(at.outer_gain, seam.outer_gain), "d_outer_gain");
-    if (form.inner)
-      testing::expect_same_gradient(backward.d_inner_gain, gradient(at.inner_gain, seam.inner_gain), "d_inner_gain");
-    testing::expect_same_gradient({backward.d_a},
-                                  testing::complex_step_gradient({seam.a},
-                                                                 [&](const auto& v) {
-                                                                   at.a = v[0];
-                                                                   return loss();
-                                                                 }),
-                                  "d_a");
-    at.a = seam.a;
-    testing::expect_same_gradient({backward.d_b},
-                                  testing::complex_step_gradient({seam.b},
-                                                                 [&](const auto& v) {
-                                                                   at.b = v[0];
-                                                                   return loss();
-                                                                 }),
-                                  "d_b");
-  }
-}
-
-TEST(SeamReference, WithoutEpsTheGradientIsOrthogonalToTheSum) {
-  const Problem p({4, 32, 16, 1, 0, 0, 0, 0}, {true, true});
-  auto seam = p.as<double>();
-  for (int64_t c = 0; c < p.d; ++c) seam.x[p.d + c] = 1 + 0.1 * static_cast<double>(c);  // no row of zeros here
-  const auto out = reference::seam_forward(seam);
-  const auto gradients =
-      reference::seam_backward(seam, out.outer_r, out.inner_r, widen<double>(p.Ds), widen<double>(p.Du));
-  for (int64_t r = 0; r < p.rows; ++r) {
-    double dot = 0, dz2 = 0, z2 = 0;
-    for (int64_t i = r * p.d; i < (r + 1) * p.d; ++i) {
-      dot += gradients.dx[i] * out.z[i];
-      dz2 += gradients.dx[i] * gradients.dx[i];
-      z2 += out.z[i] * out.z[i];
-    }
-    EXPECT_LT(std::abs(dot), 1e-14 * std::sqrt(dz2 * z2));
-  }
-}
 
 // ---- forward
 

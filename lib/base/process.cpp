@@ -126,10 +126,10 @@ int64_t cgroup_memory_limit(const fs::path& root, const fs::path& proc_cgroup) {
   return limit;
 }
 
-std::vector<std::string> nvidia_gpus(const fs::path& folder) {
+std::vector<std::string> nvidia_gpus(const fs::path& proc, const fs::path& dev) {
   std::vector<std::string> names;
   std::error_code code;
-  for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
+  for (fs::directory_iterator entry(proc / "gpus", code), end; !code && entry != end; entry.increment(code)) {
     std::ifstream file(entry->path() / "information");
     for (std::string line; std::getline(file, line);) {
       const size_t name = line.compare(0, 6, "Model:") == 0 ? line.find_first_not_of(" \t", 6) : std::string::npos;
@@ -137,7 +137,18 @@ std::vector<std::string> nvidia_gpus(const fs::path& folder) {
     }
   }
   std::sort(names.begin(), names.end());
+  if (!names.empty()) return names;
+  for (int i = 0; fs::exists(dev / ("nvidia" + std::to_string(i)), code); ++i) names.emplace_back("NVIDIA GPU");
   return names;
+}
+
+std::string nvidia_driver(const fs::path& proc) {
+  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar ..."
+  std::istringstream words(first_line(proc / "version"));
+  for (std::string word; words >> word;) {
+    if (word.find_first_not_of("0123456789.") == std::string::npos && word.find('.') != std::string::npos) return word;
+  }
+  return {};
 }
 
 }  // namespace detail
@@ -158,7 +169,12 @@ int64_t available_memory_bytes() {
 }
 
 HostInfo host_info() {
-  return {cpu_model(), available_cores(), available_memory_bytes(), {}};
+  constexpr const char* kDriver = "/proc/driver/nvidia";
+  return {.cpu = cpu_model(),
+          .cores = available_cores(),
+          .memory_bytes = available_memory_bytes(),
+          .gpus = detail::nvidia_gpus(kDriver, "/dev"),
+          .gpu_driver = detail::nvidia_driver(kDriver)};
 }
 
 std::string host_name() {

@@ -18,7 +18,8 @@ struct HostInfo {
   std::string cpu;                     ///< model name, "unknown" if the system does not say
   int cores = 0;                       ///< available_cores()
   int64_t memory_bytes = 0;            ///< available_memory_bytes()
-  std::vector<std::string> gpus = {};  ///< model names, from the driver; empty without one
+  std::vector<std::string> gpus = {};  ///< model names as NVIDIA's driver lists them; empty without one
+  std::string gpu_driver = {};         ///< version of that driver, "" without one
 };
 KEEL_API HostInfo host_info();
 KEEL_API std::string host_name();

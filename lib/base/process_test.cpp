@@ -94,15 +94,29 @@ TEST(HostInfo, IsFilledIn) {
   EXPECT_FALSE(host.cpu.empty());
   EXPECT_EQ(host.cores, available_cores());
   EXPECT_GT(host.memory_bytes, int64_t{1} << 26);
+  EXPECT_EQ(host.gpus, detail::nvidia_gpus("/proc/driver/nvidia", "/dev"));
   EXPECT_FALSE(host_name().empty());
 }
 
 TEST(HostInfo, ListsGpus) {
   const TempDir dir;
-  EXPECT_TRUE(detail::nvidia_gpus(dir / "none").empty());
-  put_group_file(dir, "0000:17:00.0/information", "Model: \t\t NVIDIA H200\nIRQ: 1\n");
-  put_group_file(dir, "0000:2a:00.0/information", "Model: NVIDIA A10\n");
-  EXPECT_EQ(detail::nvidia_gpus(dir.path()), (std::vector<std::string>{"NVIDIA A10", "NVIDIA H200"}));
+  EXPECT_TRUE(detail::nvidia_gpus(dir / "none", dir.path()).empty());
+  put_group_file(dir, "gpus/0000:17:00.0/information", "Model: \t\t NVIDIA H200\nIRQ: 1\n");
+  put_group_file(dir, "gpus/0000:2a:00.0/information", "Model: NVIDIA A10\n");
+  put_group_file(dir, "nvidia0", "");
+  EXPECT_EQ(detail::nvidia_gpus(dir.path(), dir.path()), (std::vector<std::string>{"NVIDIA A10", "NVIDIA H200"}));
+  put_group_file(dir, "nvidia1", "");
+  put_group_file(dir, "nvidiactl", "");
+  EXPECT_EQ(detail::nvidia_gpus(dir / "none", dir.path()), (std::vector<std::string>{"NVIDIA GPU", "NVIDIA GPU"}));
+}
+
+TEST(HostInfo, NamesTheGpuDriver) {
+  const TempDir dir;
+  EXPECT_EQ(detail::nvidia_driver(dir.path()), "");
+  put_group_file(
+      dir, "version",
+      "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version: 12\n");
+  EXPECT_EQ(detail::nvidia_driver(dir.path()), "550.54.15");
 }
 
 TEST(ProcessMemory, SeesAnonymousPages) {

@@ -21,6 +21,7 @@
 #include "keel/train/run_setup.h"
 #include "keel/train/throughput.h"
 #include "keel/train/training_run.h"
+#include "schemes.h"
 
 namespace keel {
 namespace {
@@ -56,7 +57,7 @@ Tool train_tool() {
                           .help = "Print parameters, memory, FLOPs and an estimate of the time; train nothing."});
   tool.options.push_back(
       {.name = "--doctor", .type = OptionType::flag, .help = "Print what this machine has and what would be slow."});
-  tool.options.push_back({.name = "--list-schemes", .type = OptionType::flag, .help = "List the residual schemes."});
+  tool.options.push_back(list_schemes_option());
   tool.options.push_back({.name = "--json", .type = OptionType::flag, .help = "Print listings as JSON."});
   tool.options.push_back(report_option());
   tool.options.push_back(seed_option("train.seed"));
@@ -122,17 +123,6 @@ Command read_command(const Options& options) {
   }
   command.init_path = earlier_init;
   return command;
-}
-
-int list_schemes(bool as_json) {
-  Json list = Json::array();
-  std::string text;
-  for (const ResidualScheme& scheme : residual_schemes()) {
-    list.push_back({{"name", scheme.name}, {"summary", scheme.summary}});
-    text += fmt::format("{:<10} {}\n", scheme.name, scheme.summary);
-  }
-  write_stdout(as_json ? json_text(list, 2) + "\n" : text);
-  return kExitOk;
 }
 
 int print_plan(const Options& options, Context& ctx, const RunSetup& setup) {

@@ -23,7 +23,8 @@ std::vector<MixturePart> mixture_of(const Config& config) {
   if (one && several) throw config.error("data.mixture", "data.path and data.mixture are both given");
   if (one) return {{config.text("data.path"), 1}};
   if (!several)
-    throw Error(ErrorKind::usage, "--data must be given", "or data.path, data.mixture in the config", "-h shows how it is called");
+    throw Error(ErrorKind::usage, "--data must be given", "or data.path, data.mixture in the config",
+                "-h shows how it is called");
   const Json& list = config.value("data.mixture");
   const auto bad = [&](size_t i) {
     return Error(ErrorKind::config, "data.mixture must be a list of {\"path\": text, \"weight\": number above 0}",

@@ -18,8 +18,8 @@
 #include "keel/base/quantity.h"
 #include "keel/base/report.h"
 #include "keel/base/tool.h"
+#include "keel/tokenizer/encode_report.h"
 #include "keel/tokenizer/encode_settings.h"
-#include "keel/tokenizer/manifest.h"
 #include "keel/tokenizer/text_commands.h"
 #include "keel/tokenizer/token_dataset.h"
 
@@ -230,10 +230,11 @@ int run_encode(const Options& options) {
   const EncodeResult result =
       encode_files(inputs.files, *tokenizer, settings, folder.temporary(), *make_progress(options));
   write_file_atomically(folder.temporary() / kTokenizerName, read_file(tokenizer->path()));
-  write_file_atomically(folder.temporary() / kManifestName,
-                        manifest_text(result, settings, *tokenizer, kTokenizerName) + "\n");
+  write_file_atomically(
+      folder.temporary() / kManifestName,
+      data_manifest_text(manifest_of(result, *tokenizer, kTokenizerName), manifest_details(result, settings)) + "\n");
   for (const std::string& line : source_lines(result)) log::info("{}", line);
-  const auto is_validation = [](const ShardInfo& shard) { return shard.name.starts_with("val-"); };
+  const auto is_validation = [](const DataManifest::Shard& shard) { return shard.name.starts_with("val-"); };
   if (settings.validation_fraction > 0 && std::none_of(result.shards.begin(), result.shards.end(), is_validation)) {
     log::warn(
         "no document fell into the validation split ({} in all): --documents line or a marker makes more of a text",
@@ -270,7 +271,7 @@ int run_decode(const Options& options) {
   if (!file && data.tokenizer_file()) file = data.tokenizer_file()->string();
   if (!file) throw Error(ErrorKind::usage, "no tokenizer beside the data", data.path().string(), "give --tokenizer");
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(*file);
-  if (data.manifest() && data.manifest()->tokenizer_sha256 != tokenizer->sha256()) {
+  if (data.manifest() && data.manifest()->tokenizer && data.manifest()->tokenizer->sha256 != tokenizer->sha256()) {
     log::warn("{} is not the tokenizer that the data was made with", tokenizer->path().string());
   }
   print_documents(data, *tokenizer, range, options.flag("--json"), write_stdout);

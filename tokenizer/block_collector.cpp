@@ -22,7 +22,7 @@ std::string place(const InputFile& file, const DropNotice& notice) {
 
 }  // namespace
 
-BlockCollector::BlockCollector(const std::vector<InputFile>& inputs, const EncodeOptions& options, TokenType type,
+BlockCollector::BlockCollector(const std::vector<InputFile>& inputs, const EncodeOptions& options, TokenDtype type,
                                const std::filesystem::path& folder, Progress& progress)
     : options_(options),
       progress_(progress),
@@ -53,7 +53,7 @@ EncodeResult BlockCollector::finish() {
   if (!has_field_ && missing_ > 0) throw missing_field();
   if (result_.tokens == 0) throw no_tokens();
   result_.shards = train_.finish();
-  for (ShardInfo& shard : validation_.finish()) result_.shards.push_back(std::move(shard));
+  for (DataManifest::Shard& shard : validation_.finish()) result_.shards.push_back(std::move(shard));
   return std::move(result_);
 }
 

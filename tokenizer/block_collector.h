@@ -16,7 +16,7 @@ namespace keel {
 /// Takes encoded blocks in the order of the input: writes the shards, counts, warns, and decides when it is enough.
 class BlockCollector {
  public:
-  BlockCollector(const std::vector<InputFile>& inputs, const EncodeOptions& options, TokenType type,
+  BlockCollector(const std::vector<InputFile>& inputs, const EncodeOptions& options, TokenDtype type,
                  const std::filesystem::path& folder, Progress& progress);
 
   /// Error(format) as encode_files says, Error(io).

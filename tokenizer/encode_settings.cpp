@@ -177,8 +177,7 @@ EncodeOptions resolve_encode_options(const Config& config, int cores) {
   options.special = config.text("special_in_text") == "parse" ? SpecialText::parse : SpecialText::plain;
   options.shard_tokens = config.integer("shard_tokens");
   options.validation_fraction = config.real("val_fraction");
-  if (config.text("dtype") == "uint16") options.type = TokenType::uint16;
-  if (config.text("dtype") == "int32") options.type = TokenType::int32;
+  options.type = parse_token_dtype(config.text("dtype"));  // nothing for "auto"
   options.skip_errors = config.text("on_error") == "skip";
   options.keep_empty = config.boolean("keep_empty");
   options.split_long = config.find_integer("split_long").value_or(0);

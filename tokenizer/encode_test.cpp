@@ -6,8 +6,9 @@
 #include "keel/base/hash.h"
 #include "keel/base/log.h"
 #include "keel/base/signals.h"
+#include "keel/data/shard_reader.h"
+#include "keel/tokenizer/encode_report.h"
 #include "keel/tokenizer/encode_settings.h"
-#include "keel/tokenizer/manifest.h"
 #include "keel/tokenizer/test_support.h"
 #include "keel/tokenizer/text_commands.h"
 #include "keel/tokenizer/token_dataset.h"
@@ -44,6 +45,10 @@ class EncodeTest : public ::testing::Test {
       files[entry.path().filename().string()] = test::read_bytes(entry.path().string());
     }
     return files;
+  }
+  std::string manifest_text(const EncodeResult& result, const std::string& tokenizer_file) const {
+    return data_manifest_text(manifest_of(result, *test::model_m(), tokenizer_file),
+                              manifest_details(result, options_));
   }
   void expect_failure(std::string_view message, const std::vector<std::string>& contents) {
     test::expect_error(ErrorKind::format, message, [&] { encode(contents); });
@@ -219,7 +224,7 @@ TEST_F(EncodeTest, OutputDoesNotDependOnWorkers) {
   for (int workers : {1, 2, 7}) {
     options_.workers = workers;
     const EncodeResult result = encode({lines, test::gzip(lines), "", test::zstd(lines)});
-    const std::string text = manifest_text(result, options_, *test::model_m(), "m.model");
+    const std::string text = manifest_text(result, "m.model");
     if (first.empty()) {
       first = output();
       manifest = text;
@@ -248,8 +253,8 @@ TEST_F(EncodeTest, ShardsTakeWholeDocuments) {
   const int64_t wanted[] = {6, 3, 9, 3};
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(result.shards[i].tokens, wanted[i]);
-    EXPECT_EQ(result.shards[i].bin_xxh3, xxh3_of_file(out_ + "/" + result.shards[i].name + ".bin"));
-    EXPECT_EQ(result.shards[i].idx_sha256, sha256_of_file(out_ + "/" + result.shards[i].name + ".idx"));
+    EXPECT_EQ(result.shards[i].bin.xxh3, xxh3_of_file(out_ + "/" + result.shards[i].name + ".bin"));
+    EXPECT_EQ(result.shards[i].idx.sha256, sha256_of_file(out_ + "/" + result.shards[i].name + ".idx"));
   }
   EXPECT_EQ(result.shards[3].name, "train-00003");
 }
@@ -323,9 +328,9 @@ TEST_F(EncodeTest, PartsGiveTheWholeInOrder) {
 }
 
 TEST_F(EncodeTest, UnusableCombinationsAreRefusedAtOnce) {
-  options_.type = TokenType::uint16;
+  options_.type = TokenDtype::uint16;
   encode({"{\"text\":\"the\"}"});
-  options_.type = TokenType::int32;
+  options_.type = TokenDtype::int32;
   encode({"{\"text\":\"the\"}"});
   EXPECT_EQ(output()["train-00000.bin"].size(), 8u);
 }
@@ -339,11 +344,11 @@ TEST_F(EncodeTest, ASignalStopsTheRun) {
 TEST_F(EncodeTest, ReadsBackWhatItWrote) {
   const EncodeResult result = encode({"{\"text\":\"the cat\"}\n{\"text\":\" two\\nlines 🚀\"}\n"});
   test::write_bytes(out_ + "/tokenizer.model", test::read_bytes(test::model_m_path()));
-  test::write_bytes(out_ + "/manifest.json", manifest_text(result, options_, *test::model_m(), "tokenizer.model"));
+  test::write_bytes(out_ + "/manifest.json", manifest_text(result, "tokenizer.model"));
   const TokenDataset data(out_);
   EXPECT_EQ(data.documents(), 2);
-  EXPECT_EQ(data.manifest()->eod_id, 2);
-  EXPECT_EQ(data.manifest()->vocab_size, 330);
+  EXPECT_EQ(data.manifest()->tokenizer->eod_id, 2);
+  EXPECT_EQ(data.manifest()->tokenizer->vocab_size, 330);
   const auto printed = [&](const char* range, bool json) {
     std::string text;
     print_documents(data, *test::model_m(), parse_document_range(range, 2), json,

@@ -132,7 +132,7 @@ void BlockEncoder::add_sequence(int64_t tokens, std::vector<int64_t>& lengths) c
 }
 
 void BlockEncoder::append_ids(std::string& bytes) const {
-  if (options_.type == TokenType::uint16) {
+  if (options_.type == TokenDtype::uint16) {
     append_as<uint16_t>(ids_, bytes);
   } else {
     append_as<int32_t>(ids_, bytes);

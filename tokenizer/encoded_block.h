@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "keel/data/token_dtype.h"
 #include "keel/tokenizer/document.h"
-#include "keel/tokenizer/megatron.h"
 #include "keel/tokenizer/record_reader.h"
 #include "keel/tokenizer/tokenizer.h"
 
@@ -23,7 +23,7 @@ struct BlockEncoderOptions {
   int64_t max_sequence_tokens = 0;  ///< longer ones are cut into sequences of so many; 0: never
   bool keep_empty = false;
   bool stop_at_error = true;
-  TokenType type = TokenType::uint16;
+  TokenDtype type = TokenDtype::uint16;
 };
 
 /// A record that was dropped.

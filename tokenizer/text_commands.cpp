@@ -149,24 +149,25 @@ void print_documents(const TokenDataset& data, const Tokenizer& tokenizer, const
 
 std::string info_table(const TokenDataset& data, bool verified) {
   std::string table = fmt::format("{:<20} {:>14} {:>16} {:>8}\n", "shard", "documents", "tokens", "dtype");
-  const auto row = [&](const std::string& name, int64_t documents, int64_t tokens, const char* type) {
+  const auto row = [&](const std::string& name, int64_t documents, int64_t tokens, std::string_view type) {
     table += fmt::format("{:<20} {:>14} {:>16} {:>8}\n", name, documents, tokens, type);
   };
   for (const ShardReader& shard : data.shards()) {
-    row(shard.prefix().filename().string(), shard.documents(), shard.tokens(), token_type_name(shard.type()));
+    row(shard.prefix().filename().string(), shard.documents(), shard.tokens(), to_string(shard.type()));
   }
   row("all", data.documents(), data.tokens(), "");
-  if (data.manifest()) {
-    table += fmt::format("tokenizer {}: {} ids, end of document {}\n", data.manifest()->tokenizer_file,
-                         data.manifest()->vocab_size,
-                         data.manifest()->eod_id ? std::to_string(*data.manifest()->eod_id) : "none");
+  if (data.manifest() && data.manifest()->tokenizer) {
+    const DataManifest::Tokenizer& tokenizer = *data.manifest()->tokenizer;
+    const auto number = [](const std::optional<int64_t>& value) { return value ? std::to_string(*value) : "none"; };
+    table += fmt::format("tokenizer {}: {} ids, end of document {}\n", tokenizer.file, number(tokenizer.vocab_size),
+                         number(tokenizer.eod_id));
   }
   return table + (verified ? "verified: all hashes and ids are right\n" : "");
 }
 
 std::string encode_summary(const EncodeResult& result, const std::string& out) {
   return fmt::format("{}: {} documents, {} tokens ({}) in {} shards, {:.2f} bytes a token, {:.1f} MB/s\n", out,
-                     result.documents, result.tokens, token_type_name(result.type), result.shards.size(),
+                     result.documents, result.tokens, to_string(result.type), result.shards.size(),
                      static_cast<double>(result.text_bytes) / static_cast<double>(result.tokens),
                      static_cast<double>(result.text_bytes) / 1e6 / result.seconds);
 }

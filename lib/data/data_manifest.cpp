@@ -1,6 +1,5 @@
 #include "keel/data/data_manifest.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -254,8 +253,7 @@ void require_as_recorded(const DataManifest& manifest, const DataManifest::Shard
 
 // Read, not mapped: mapped pages would count as this process's memory.
 DataManifest::File describe_file(const fs::path& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) throw system_error("cannot read", path, errno);
+  const Descriptor file = open_regular_file(path);
   std::vector<char> buffer(1 << 20);
   Xxh3 fast;
   Sha256 strong;

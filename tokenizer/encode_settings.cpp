@@ -24,7 +24,9 @@ std::vector<ConfigKey> encode_keys() {
       {.path = "text_field",
        .type = ConfigType::text,
        .initial = "\"text\"",
-       .help = "Field of the text; a.b leads into objects."},
+       .help = "Field of the text; a.b leads into objects. Records without it are dropped and counted; it is an error "
+               "if the "
+               "first 1000 or all of them lack it."},
       {.path = "id_field",
        .type = ConfigType::text,
        .initial = "\"id\"",
@@ -36,7 +38,9 @@ std::vector<ConfigKey> encode_keys() {
       {.path = "where",
        .type = ConfigType::text_list,
        .initial = "[]",
-       .help = "Keep only records whose field compares so: score>=3, lang==en. Several must all hold."},
+       .help =
+           "Keep only records of jsonl whose field compares so: score>=3, lang==en. Several must all hold. It is an "
+           "error if the first 1000 records or all of them lack the field."},
       {.path = "max_document_bytes",
        .type = ConfigType::size,
        .initial = "1073741824",
@@ -52,7 +56,10 @@ std::vector<ConfigKey> encode_keys() {
        .type = ConfigType::choice,
        .initial = "\"stop\"",
        .choices = {"stop", "skip"},
-       .help = "At a bad record stop, or drop and count it; of a damaged file everything is dropped."},
+       .help =
+           "At a bad record (no JSON object, a text of another type, invalid UTF-8, too long) or damaged file stop, or "
+           "drop and count it; of a damaged file everything is dropped. Records whose text is empty, null or missing "
+           "are dropped and counted either way."},
       {.path = "max_errors",
        .type = ConfigType::text,
        .help = "With skip: stop after more errors than N, or than P% of the records."},
@@ -106,6 +113,12 @@ std::vector<ConfigKey> encode_keys() {
        .maximum = 4096,
        .help = "Threads that encode; 0 is --threads. The files written do not depend on it."},
   };
+}
+
+std::string field_of(const Config& config, const char* key) {
+  std::string name = config.text(key);
+  if (name.empty()) throw config.error(key, "an empty field name");
+  return name;
 }
 
 std::optional<DocumentFormat> format_of(const Config& config) {
@@ -166,12 +179,15 @@ EncodeOptions resolve_encode_options(const Config& config, int cores) {
   EncodeOptions options;
   options.format = format_of(config);
   options.text_rule = text_rule_of(config);
-  options.documents.text_field = config.text("text_field");
-  options.documents.id_field = config.text("id_field");
+  options.documents.text_field = field_of(config, "text_field");
+  options.documents.id_field = field_of(config, "id_field");
   options.documents.text_is_list = config.boolean("text_is_list");
   options.documents.replace_invalid_utf8 = config.text("invalid_utf8") == "replace";
   options.documents.max_bytes = config.integer("max_document_bytes");
   for (const std::string& condition : config.texts("where")) options.documents.conditions.emplace_back(condition);
+  if (!options.documents.conditions.empty() && options.format == DocumentFormat::txt) {
+    throw config.error("where", "a condition on fields of records, and the format is txt", "it is for jsonl");
+  }
   options.append_eod = config.boolean("append_eod");
   options.prepend_bos = config.boolean("prepend_bos");
   options.special = config.text("special_in_text") == "parse" ? SpecialText::parse : SpecialText::plain;

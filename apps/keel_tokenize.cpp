@@ -254,9 +254,10 @@ int run_encode(const Options& options) {
         "no document fell into the validation split ({} in all): --documents line or a marker makes more of a text",
         result.documents);
   }
+  if (force) warn_about_foreign(out, foreign_entries(folder.path()));
   report = encode_report(options, config, result, *tokenizer, std::move(report));
   report.write(folder.temporary() / kReportName);
-  warn_about_foreign(out, publish_dataset(folder, force));
+  publish_dataset(folder, force);
   if (report_file) report.write(*report_file);
   if (report_file != "-" && !options.flag("--quiet")) write_stdout(encode_summary(result, out));
   return kExitOk;

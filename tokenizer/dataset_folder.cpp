@@ -63,7 +63,10 @@ void replace_file_by_file(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 std::vector<std::string> foreign_entries(const fs::path& folder) {
+  std::error_code absent;
+  if (!fs::exists(folder, absent)) return {};
   std::vector<std::string> names = names_in(folder);
+  if (names.empty()) return {};
   const std::set<std::string> own = own_names(folder);
   std::erase_if(names, [&](const std::string& name) {
     std::error_code code;
@@ -90,19 +93,13 @@ void require_replaceable(const fs::path& out, bool force) {
   throw Error(ErrorKind::usage, "not a data set of keel-tokenize, so --force does not replace it", out.string(), why);
 }
 
-std::vector<std::string> publish_dataset(AtomicDirectory& folder, bool force) {
+void publish_dataset(AtomicDirectory& folder, bool force) {
   require_replaceable(folder.path(), force);
-  std::error_code code;
-  std::vector<std::string> foreign;
-  if (fs::is_directory(folder.path(), code) && !names_in(folder.path()).empty()) {
-    foreign = foreign_entries(folder.path());
-  }
-  if (foreign.empty()) {
+  if (foreign_entries(folder.path()).empty()) {
     folder.commit(force);
   } else {
     replace_file_by_file(folder.temporary(), folder.path());
   }
-  return foreign;
 }
 
 }  // namespace keel

@@ -121,7 +121,7 @@ void TokenDataset::verify_tokenizer() const {
     throw Error(ErrorKind::format, fmt::format("its {} is {}, the manifest says {}", what, text(found), text(said)),
                 file.string());
   };
-  compare("vocab_size", tokenizer->vocab_size(), recorded.vocab_size);
+  compare("vocab_size", tokenizer->vocab_size(), recorded.vocab_size.value_or(tokenizer->vocab_size()));
   compare("eod_id", tokenizer->eos_id(), recorded.eod_id);
   compare("bos_id", tokenizer->bos_id(), recorded.bos_id);
   compare("unk_id", tokenizer->unk_id(), recorded.unk_id);

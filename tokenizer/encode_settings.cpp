@@ -24,9 +24,7 @@ std::vector<ConfigKey> encode_keys() {
       {.path = "text_field",
        .type = ConfigType::text,
        .initial = "\"text\"",
-       .help = "Field of the text; a.b leads into objects. Records without it are dropped and counted; it is an error "
-               "if the "
-               "first 1000 or all of them lack it."},
+       .help = "Field of the text; a.b leads into objects. An error if the first 1000 records, or all, lack it."},
       {.path = "id_field",
        .type = ConfigType::text,
        .initial = "\"id\"",
@@ -39,8 +37,8 @@ std::vector<ConfigKey> encode_keys() {
        .type = ConfigType::text_list,
        .initial = "[]",
        .help =
-           "Keep only records of jsonl whose field compares so: score>=3, lang==en. Several must all hold. It is an "
-           "error if the first 1000 records or all of them lack the field."},
+           "Keep only records of jsonl whose field compares so: score>=3, lang==en. Several must all hold. An error if "
+           "the first 1000 records, or all, lack the field."},
       {.path = "max_document_bytes",
        .type = ConfigType::size,
        .initial = "1073741824",
@@ -56,10 +54,9 @@ std::vector<ConfigKey> encode_keys() {
        .type = ConfigType::choice,
        .initial = "\"stop\"",
        .choices = {"stop", "skip"},
-       .help =
-           "At a bad record (no JSON object, a text of another type, invalid UTF-8, too long) or damaged file stop, or "
-           "drop and count it; of a damaged file everything is dropped. Records whose text is empty, null or missing "
-           "are dropped and counted either way."},
+       .help = "At a bad record (not JSON, not UTF-8, another type, too long) or a damaged file stop, or drop and "
+               "count it. "
+               "A text that is empty, null or missing is dropped and counted either way."},
       {.path = "max_errors",
        .type = ConfigType::text,
        .help = "With skip: stop after more errors than N, or than P% of the records."},

@@ -47,16 +47,6 @@ std::string read_file(const fs::path& path, int64_t max_bytes) {
   throw Error(ErrorKind::format, "file has more than " + std::to_string(max_bytes) + " bytes", path.string());
 }
 
-Descriptor open_regular_file(const fs::path& path) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) throw system_error("cannot read", path, errno);
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) throw system_error("cannot read", path, errno);
-  if (S_ISDIR(status.st_mode)) throw system_error("cannot read", path, EISDIR);
-  if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::io, "not a regular file", path.string());
-  return file;
-}
-
 int64_t size_of_file(const fs::path& path) {
   const struct stat status = status_of(path);
   if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::io, "not a regular file", path.string());
@@ -141,6 +131,16 @@ int Descriptor::release() noexcept {
 void Descriptor::reset() noexcept {
   if (number_ >= 0) (void)::close(number_);
   number_ = -1;
+}
+
+Descriptor open_regular_file(const fs::path& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) throw system_error("cannot read", path, errno);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) throw system_error("cannot read", path, errno);
+  if (S_ISDIR(status.st_mode)) throw system_error("cannot read", path, EISDIR);
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::io, "not a regular file", path.string());
+  return file;
 }
 
 }  // namespace keel

@@ -12,16 +12,11 @@
 
 namespace keel {
 
-class Descriptor;
-
 /// An Error(io) for a call that just failed: "cannot <action>: <system's words for errno> (<path>)".
 KEEL_API Error system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
 /// The whole file. Error(io) if it cannot be read, Error(format) if it has more than max_bytes. "-" is not special.
 KEEL_API std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
-
-/// Opens a regular file for reading. Error(io) if it is missing or something else; a pipe without a writer is no wait.
-KEEL_API Descriptor open_regular_file(const std::filesystem::path& path);
 
 /// Bytes of a regular file. Error(io) if it is missing or something else.
 KEEL_API int64_t size_of_file(const std::filesystem::path& path);
@@ -65,5 +60,8 @@ class KEEL_API Descriptor {
  private:
   int number_ = -1;
 };
+
+/// Opens a regular file for reading. Error(io) if it is missing or something else; a pipe without a writer is no wait.
+KEEL_API Descriptor open_regular_file(const std::filesystem::path& path);
 
 }  // namespace keel

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -133,6 +135,19 @@ TEST(Megatron, MissingAndEmpty) {
   EXPECT_HAS(open_error(ErrorKind::format, scratch.file("empty")), "no tokens");
   scratch.write("zero.bin", "");
   EXPECT_HAS(open_error(ErrorKind::format, scratch.file("zero.bin")), "0 bytes");
+}
+
+TEST(Megatron, FilesAreRegular) {
+  const Scratch scratch;
+  for (const char* name : {"d/p.bin", "d/p.idx", "d/p.mask"}) {
+    write_megatron(scratch, "d/p", {{1, 2}});
+    std::filesystem::remove(scratch.file(name));
+    ASSERT_EQ(::mkfifo(scratch.file(name).c_str(), 0600), 0);
+    const std::string message = open_error(ErrorKind::io, scratch.file("d"), DataFormat::megatron);
+    EXPECT_HAS(message, "not a regular file");
+    EXPECT_HAS(message, name + 2);
+    std::filesystem::remove(scratch.file(name));
+  }
 }
 
 TEST(Megatron, ShardsFollowInNameOrder) {

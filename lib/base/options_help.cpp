@@ -237,10 +237,7 @@ std::string full_help(const Tool& tool, std::string_view name) {
     text += "\nFor all commands:\n";
   }
   text += grouped_rows(detail::options_for(tool, command));
-  const std::vector<const Option*> options = detail::options_for(tool, command);
-  const bool takes_settings =
-      std::any_of(options.begin(), options.end(), [](const Option* option) { return option->name == "--set"; });
-  if (tool.config != nullptr && (command == nullptr || takes_settings)) text += config_rows(tool);
+  if (tool.config != nullptr) text += config_rows(tool);
   return text + example_rows(examples_of(tool, command));
 }
 

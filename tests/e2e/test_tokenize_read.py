@@ -65,10 +65,6 @@ class IdsDecodeInfo(Tokenize):
         self.check(NAME, "decode", self.dir / "out", "--separator", "\\x", code=2)
         self.check(NAME, "decode", self.dir / "out", "--separator", "x", "--json", code=2)
 
-    def test_help_shows_settings_where_they_can_be_given(self):
-        for command, wanted in (("encode", True), ("ids", False), ("decode", False), ("info", False)):
-            self.assertEqual("Settings (" in self.check(NAME, command, "--help").stdout, wanted, command)
-
     def test_a_manifest_is_believed_in_nothing(self):
         self.encode(self.write("a.jsonl", '{"text":"the cat"}\n{"text":"at"}\n'))
         path = self.dir / "out/manifest.json"

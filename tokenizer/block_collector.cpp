@@ -58,6 +58,11 @@ EncodeResult BlockCollector::finish() {
   if (result_.tokens == 0) throw no_tokens();
   result_.shards = train_.finish();
   for (DataManifest::Shard& shard : validation_.finish()) result_.shards.push_back(std::move(shard));
+  // Empty documents that were alone in a shard: without tokens it is not written.
+  int64_t lost = result_.documents;
+  for (const DataManifest::Shard& shard : result_.shards) lost -= shard.documents;
+  result_.documents -= lost;
+  result_.drops[DropReason::empty] += lost;
   return std::move(result_);
 }
 

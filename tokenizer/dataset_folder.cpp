@@ -1,6 +1,7 @@
 #include "keel/tokenizer/dataset_folder.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,7 +48,14 @@ void move_file(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) throw system_error("cannot replace", to, errno);
 }
 
+dev_t device_of(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) throw system_error("cannot read", path, errno);
+  return status.st_dev;
+}
+
 void replace_file_by_file(const fs::path& from, const fs::path& to) {
+  if (device_of(from) != device_of(to)) throw system_error("cannot replace", to, EXDEV);  // before anything is removed
   const std::vector<std::string> names = names_in(from);
   for (const std::string& old_name : own_names(to)) {
     const bool stays = old_name == kManifestName || std::binary_search(names.begin(), names.end(), old_name);

@@ -22,6 +22,16 @@ TEST_F(EncodeTest, EmptyDocumentsAreDroppedAndCounted) {
   EXPECT_EQ(documents(), (Documents{{}, {283, 281, 2}, {}}));
 }
 
+TEST_F(EncodeTest, AManifestCountsTheDocumentsOfItsShards) {
+  options_.keep_empty = true;
+  options_.validation_fraction = 1;  // the empty document stays in training, alone
+  const EncodeResult result = encode({"{\"text\":\"\"}\n{\"text\":\"the cat\"}\n"});
+  EXPECT_EQ(result.documents, 1);
+  EXPECT_EQ(result.drops[DropReason::empty], 1);
+  test::write_bytes(out_ + "/manifest.json", manifest_text(result, "tokenizer.model"));
+  EXPECT_EQ(read_data_manifest(out_).documents, 1);
+}
+
 TEST_F(EncodeTest, LengthsPointersAndBytesAgree) {
   encode({"{\"text\":\"the cat\"}\n{\"text\":\"at\"}\n"});
   EXPECT_EQ(output()["train-00000.bin"], test::bytes_of_hex("1b011901020011010200"));

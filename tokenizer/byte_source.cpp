@@ -55,8 +55,9 @@ class RawFile {
   void fill(int64_t wanted) {
     while (end_ - begin_ < wanted && !ended_) {
       if (begin_ > 0) {
-        std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
-        end_ -= begin_;
+        const int64_t kept = std::max<int64_t>(end_ - begin_, 0);  // never below; g++ 12 fears so under sanitizers
+        std::memmove(buffer_.data(), buffer_.data() + begin_, kept);
+        end_ = kept;
         begin_ = 0;
       }
       end_ += take(buffer_.data() + end_, kRawBuffer - end_);

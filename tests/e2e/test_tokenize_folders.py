@@ -1,6 +1,7 @@
 """keel-tokenize encode where something is already: output that exists, links, pipes and devices."""
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -90,6 +91,12 @@ class Special(Tokenize):
         self.write("out/manifest.json/x", "")
         self.assertIn("manifest.json", self.check(NAME, "info", self.dir / "out", code=4).stderr)
 
+    @staticmethod
+    def catches_sigterm(process):
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        caught = int(status.split("SigCgt:")[1].split()[0], 16)
+        return process.poll() is not None or caught >> (signal.SIGTERM - 1) & 1
+
     def test_pipes_are_read_and_do_not_hold_up_a_signal(self):
         pipe = self.dir / "pipe.jsonl"
         os.mkfifo(pipe)
@@ -99,6 +106,8 @@ class Special(Tokenize):
         for command in (["encode", pipe, "--tokenizer", MODEL, "--out", self.dir / "out2"], ["ids", "--tokenizer", MODEL, "-"]):
             process = subprocess.Popen([tool(NAME), *map(str, command)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.addCleanup(lambda process=process: (process.kill(), process.communicate()))
-            time.sleep(1)
+            while not self.catches_sigterm(process):
+                time.sleep(0.05)
+            time.sleep(0.5)
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(timeout=10), 143)

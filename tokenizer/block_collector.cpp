@@ -195,7 +195,7 @@ Error BlockCollector::missing_field(size_t field) const {
   for (const std::string& key : fields_[field].seen) seen += (seen.empty() ? "" : ", ") + key;
   const char* hint = field == 0 ? "--text-field names another" : "--where keeps only records that have it";
   return {ErrorKind::format,
-          fmt::format("no field '{}' in any of the first {}", name, counted(fields_[field].leading_missing, "record")),
+          fmt::format("no field '{}' in the first {}", name, counted(fields_[field].leading_missing, "record")),
           source_name(result_.sources.front().file.path),
           fmt::format("{}; fields seen: {}", hint, seen.empty() ? "none" : seen)};
 }

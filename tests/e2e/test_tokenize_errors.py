@@ -97,7 +97,7 @@ class Errors(Tokenize):
         for arguments in (["--format", "txt"], []):
             self.assertIn("txt", self.encode(text, "--where", "score>0", *arguments, code=2)[0].stderr)
         done, _ = self.encode(source, "--where", "scroe>0", code=3)
-        self.assertIn("no field 'scroe' in any of the first 3 records", done.stderr)
+        self.assertIn("no field 'scroe' in the first 3 records", done.stderr)
         self.assertIn("fields seen: text, score", done.stderr)
         self.expect_nothing_left()
         _, results = self.encode(self.write("b.jsonl", '{"text":"the"}\n{"text":"at","score":1}\n'), "--where", "score>0")

@@ -22,9 +22,6 @@ Error error_of(Body body) {
 
 }  // namespace keel::testing
 
-/// Expects a text to hold a part.
-#define EXPECT_HAS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << (text)
-
 /// Expects `statement` to throw a keel::Error of `error_kind` whose line is exactly `line`.
 #define KEEL_EXPECT_ERROR(statement, error_kind, line)                                   \
   do {                                                                                   \

@@ -34,3 +34,6 @@ inline const std::string kExampleIndex = from_hex(
 inline const std::string kExampleTokens = from_hex("1b01 1901 0200 1101 0200");
 
 }  // namespace keel::testing
+
+/// Expects a text to hold a part.
+#define EXPECT_HAS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << (text)

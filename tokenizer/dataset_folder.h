@@ -24,7 +24,8 @@ KEEL_API void require_replaceable(const std::filesystem::path& out, bool force);
 
 /// Puts a complete data set under its name. An old one there (`force`) loses its own files, and nothing else: in one
 /// step where it has no other entries; otherwise file by file, the new manifest before the new shards, so that what a
-/// crash leaves is refused by every reader and replaced by the next --force. Error(usage) as require_replaceable, Error(io).
+/// crash leaves is refused by every reader and replaced by the next --force. Error(usage) as require_replaceable,
+/// Error(io).
 KEEL_API void publish_dataset(AtomicDirectory& folder, bool force);
 
 }  // namespace keel

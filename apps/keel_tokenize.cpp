@@ -18,8 +18,10 @@
 #include "keel/base/quantity.h"
 #include "keel/base/report.h"
 #include "keel/base/tool.h"
+#include "keel/tokenizer/counted.h"
+#include "keel/tokenizer/dataset_folder.h"
+#include "keel/tokenizer/encode_report.h"
 #include "keel/tokenizer/encode_settings.h"
-#include "keel/tokenizer/manifest.h"
 #include "keel/tokenizer/text_commands.h"
 #include "keel/tokenizer/token_dataset.h"
 
@@ -29,7 +31,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kToolName = "keel-tokenize";
-constexpr const char* kTokenizerName = "tokenizer.model";
 
 Option tokenizer_option(bool required) {
   return {.name = "--tokenizer",
@@ -137,9 +138,14 @@ Command decode_command() {
                      {.name = "--doc",
                       .value = "N[:M]",
                       .help = "Document N, or N up to but not including M; counted from 0 over all shards."},
+                     {.name = "--separator",
+                      .value = "TEXT",
+                      .help = "Print this after each document, \\n \\t \\r \\0 \\\\ read as in C; without it a newline "
+                              "after each of several, and nothing after a single one."},
                      tokenizer_option(false),
                      json_option("One JSON object a document: {\"document\", \"text\"}.")};
   command.examples = {{"keel-tokenize decode data/c4 --doc 0:3"},
+                      {"keel-tokenize decode data/c4 --separator '\\0'", "ended by NUL, for texts of several lines"},
                       {"keel-tokenize decode data/c4/train-00000 --doc 17 --tokenizer llama.model"}};
   return command;
 }
@@ -180,13 +186,24 @@ Config encode_config(const Options& options) {
   return config;
 }
 
-/// What --force may replace is an earlier data set, not whatever folder was named by mistake.
-void require_replaceable(const std::string& out, bool force) {
-  require_absent(out, force);
-  if (!fs::exists(out) || (fs::is_directory(out) && (fs::is_empty(out) || fs::exists(fs::path(out) / kManifestName))))
-    return;
-  throw Error(ErrorKind::usage, "not a data set of keel-tokenize, so --force does not replace it", out,
-              "remove it first");
+void warn_about_inputs(const InputFiles& inputs) {
+  if (!inputs.left_out.empty()) {
+    const auto count = static_cast<int64_t>(inputs.left_out.size());
+    log::warn("{} left out, as only names in .txt .jsonl .json (.gz .zst) are taken from folders, such as {}",
+              counted(count, "file"), inputs.left_out.front());
+  }
+  constexpr size_t kMost = 10;
+  for (size_t i = 0; i < std::min(kMost, inputs.skipped.size()); ++i) log::warn("passed over: {}", inputs.skipped[i]);
+  if (inputs.skipped.size() > kMost) log::warn("passed over: {} more", inputs.skipped.size() - kMost);
+}
+
+void warn_about_foreign(const std::string& out, const std::vector<std::string>& foreign) {
+  if (foreign.empty()) return;
+  const bool has_mask =
+      std::any_of(foreign.begin(), foreign.end(), [](const std::string& name) { return name.ends_with(".mask"); });
+  log::warn("{} keeps {} that keel-tokenize did not write, such as {}{}", out,
+            counted(static_cast<int64_t>(foreign.size()), "other file"), foreign.front(),
+            has_mask ? "; loss masks there were made for the shards that are replaced now" : "");
 }
 
 Report encode_report(const Options& options, const Config& config, const EncodeResult& result,
@@ -213,14 +230,11 @@ int run_encode(const Options& options) {
   const bool force = options.flag("--force");
   require_replaceable(out, force);
   const std::optional<std::string> report_file = options.find_text("--report");
-  if (report_file && *report_file != "-") require_directory(fs::absolute(*report_file).parent_path());
+  if (report_file) Report::require_writable(*report_file);
   const EncodeOptions settings = resolve_encode_options(config, threads_of(options));
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(options.text("--tokenizer"));
   const InputFiles inputs = find_input_files(options.texts("INPUT"));
-  if (!inputs.left_out.empty()) {
-    log::warn("{} files in the folders have other names than .txt .jsonl .json (.gz .zst) and are left out, such as {}",
-              inputs.left_out.size(), inputs.left_out.front());
-  }
+  warn_about_inputs(inputs);
 
   const fs::path parent = fs::absolute(out).lexically_normal().parent_path();
   for (const std::string& name : remove_stale_temporaries(parent))
@@ -229,18 +243,20 @@ int run_encode(const Options& options) {
   const EncodeResult result =
       encode_files(inputs.files, *tokenizer, settings, folder.temporary(), *make_progress(options));
   write_file_atomically(folder.temporary() / kTokenizerName, read_file(tokenizer->path()));
-  write_file_atomically(folder.temporary() / kManifestName,
-                        manifest_text(result, settings, *tokenizer, kTokenizerName) + "\n");
+  write_file_atomically(
+      folder.temporary() / kManifestName,
+      data_manifest_text(manifest_of(result, *tokenizer, kTokenizerName), manifest_details(result, settings)) + "\n");
   for (const std::string& line : source_lines(result)) log::info("{}", line);
-  const auto is_validation = [](const ShardInfo& shard) { return shard.name.starts_with("val-"); };
+  const auto is_validation = [](const DataManifest::Shard& shard) { return shard.name.starts_with("val-"); };
   if (settings.validation_fraction > 0 && std::none_of(result.shards.begin(), result.shards.end(), is_validation)) {
     log::warn(
         "no document fell into the validation split ({} in all): --documents line or a marker makes more of a text",
         result.documents);
   }
+  if (force) warn_about_foreign(out, foreign_entries(folder.path()));
   report = encode_report(options, config, result, *tokenizer, std::move(report));
-  report.write(folder.temporary() / "report.json");
-  folder.commit(force);
+  report.write(folder.temporary() / kReportName);
+  publish_dataset(folder, force);
   if (report_file) report.write(*report_file);
   if (report_file != "-" && !options.flag("--quiet")) write_stdout(encode_summary(result, out));
   return kExitOk;
@@ -262,29 +278,40 @@ int run_ids(const Options& options) {
   return kExitOk;
 }
 
+DecodeOptions decode_options(const Options& options) {
+  DecodeOptions decode{.json = options.flag("--json")};
+  if (!options.is_given("--separator")) return decode;
+  if (decode.json) throw Error(ErrorKind::usage, "--separator and --json do not go together", {}, "leave one out");
+  decode.separator = parse_separator(options.text("--separator"));
+  return decode;
+}
+
 int run_decode(const Options& options) {
+  const DecodeOptions decode = decode_options(options);
   const TokenDataset data(options.text("SHARD|DIR"));
   const DocumentRange range = parse_document_range(options.find_text("--doc"), data.documents());
   std::optional<std::string> file = options.find_text("--tokenizer");
   if (!file && data.tokenizer_file()) file = data.tokenizer_file()->string();
   if (!file) throw Error(ErrorKind::usage, "no tokenizer beside the data", data.path().string(), "give --tokenizer");
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(*file);
-  if (data.manifest() && data.manifest()->tokenizer_sha256 != tokenizer->sha256()) {
+  if (data.manifest() && data.manifest()->tokenizer && data.manifest()->tokenizer->sha256 != tokenizer->sha256()) {
     log::warn("{} is not the tokenizer that the data was made with", tokenizer->path().string());
   }
-  print_documents(data, *tokenizer, range, options.flag("--json"), write_stdout);
+  print_documents(data, *tokenizer, range, decode, write_stdout);
   return kExitOk;
 }
 
 int run_info(const Options& options) {
   Report report("keel.tokenize.info/1", kToolName, options.arguments());
+  const std::string out = options.text("--out");
+  Report::require_writable(out);
   const TokenDataset data(options.text("SHARD|DIR"));
+  for (const std::string& name : data.unlisted_files()) log::warn("{} is not in the manifest of its folder", name);
   std::optional<std::vector<TokenDataset::ShardCheck>> checks;
   if (options.flag("--verify")) checks = data.verify(*make_progress(options));
   report.config() = {{"path", options.text("SHARD|DIR")}, {"verify", options.flag("--verify")}};
   report.results() = data.info_results(checks);
   if (data.manifest()) report.add_input_file(data.path() / kManifestName);
-  const std::string out = options.text("--out");
   const bool table = out != "-" || (isatty(STDOUT_FILENO) == 1 && !options.flag("--json"));
   if (!(table && out == "-")) report.write(out);
   if (table) write_stdout(info_table(data, checks.has_value()));

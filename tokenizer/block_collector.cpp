@@ -8,6 +8,7 @@
 #include "keel/base/log.h"
 #include "keel/base/quantity.h"
 #include "keel/tokenizer/byte_source.h"
+#include "keel/tokenizer/counted.h"
 
 namespace keel {
 namespace {
@@ -22,13 +23,14 @@ std::string place(const InputFile& file, const DropNotice& notice) {
 
 }  // namespace
 
-BlockCollector::BlockCollector(const std::vector<InputFile>& inputs, const EncodeOptions& options, TokenType type,
+BlockCollector::BlockCollector(const std::vector<InputFile>& inputs, const EncodeOptions& options, TokenDtype type,
                                const std::filesystem::path& folder, Progress& progress)
     : options_(options),
       progress_(progress),
       train_(folder, "train", type, options.shard_tokens),
       validation_(folder, "val", type, options.shard_tokens) {
   result_.type = type;
+  fields_.resize(1 + options.documents.conditions.size());
   for (const InputFile& file : inputs) result_.sources.emplace_back().file = file;
 }
 
@@ -50,15 +52,23 @@ void BlockCollector::take(const EncodedBlock& block) {
 
 EncodeResult BlockCollector::finish() {
   check_errors(0);
-  if (!has_field_ && missing_ > 0) throw missing_field();
+  for (size_t i = 0; i < fields_.size(); ++i) {
+    if (!fields_[i].found && fields_[i].leading_missing > 0) throw missing_field(i);
+  }
   if (result_.tokens == 0) throw no_tokens();
   result_.shards = train_.finish();
-  for (ShardInfo& shard : validation_.finish()) result_.shards.push_back(std::move(shard));
+  for (DataManifest::Shard& shard : validation_.finish()) result_.shards.push_back(std::move(shard));
+  // Empty documents that were alone in a shard: without tokens it is not written.
+  int64_t lost = result_.documents;
+  for (const DataManifest::Shard& shard : result_.shards) lost -= shard.documents;
+  result_.documents -= lost;
+  result_.drops[DropReason::empty] += lost;
   return std::move(result_);
 }
 
 void BlockCollector::add_block(const EncodedBlock& block, SourceInfo& source) {
-  note_missing_field(block);
+  refuse_conditions_on_text(block.block);
+  note_missing_fields(block);
   for (const DropNotice& notice : block.notices) take_notice(block.block.file, notice);
   train_.append(block, Split::train);
   validation_.append(block, Split::validation);
@@ -96,7 +106,7 @@ void BlockCollector::drop_file(const RecordBlock& block, SourceInfo& source) {
   train_.roll_back();
   validation_.roll_back();
   pending_ = {};
-  log::warn("{}: its {} records are dropped", block.damage, source.records);
+  log::warn("{}: dropped with its {}", block.damage, counted(source.records, "whole record"));
   source.drops[DropReason::damaged_file] += source.records - source.drops.total();
   source.documents = source.tokens = 0;
   keep_error(block.file, {DropReason::damaged_file, block.line, block.byte_offset, block.damage, {}});
@@ -124,12 +134,21 @@ void BlockCollector::commit_shards() {
   validation_.commit();
 }
 
-void BlockCollector::note_missing_field(const EncodedBlock& block) {
-  if (seen_fields_.empty()) seen_fields_ = block.seen_fields;
-  if (has_field_) return;
-  missing_ += block.leading_missing;
-  has_field_ = block.has_field;
-  if (missing_ >= kMissingAtStart) throw missing_field();
+void BlockCollector::refuse_conditions_on_text(const RecordBlock& block) const {
+  if (options_.documents.conditions.empty() || block.format != DocumentFormat::txt) return;
+  throw Error(ErrorKind::usage, "--where compares fields of jsonl records, and this input is txt",
+              source_name(result_.sources[block.file].file.path), "leave out --where, or this input");
+}
+
+void BlockCollector::note_missing_fields(const EncodedBlock& block) {
+  for (size_t i = 0; i < fields_.size(); ++i) {
+    FieldUse& field = fields_[i];
+    if (field.seen.empty()) field.seen = block.fields[i].seen;
+    if (field.found) continue;
+    field.leading_missing += block.fields[i].leading_missing;
+    field.found = block.fields[i].found;
+    if (field.leading_missing >= kMissingAtStart) throw missing_field(i);
+  }
 }
 
 void BlockCollector::take_notice(int64_t file, const DropNotice& notice) {
@@ -152,14 +171,14 @@ void BlockCollector::keep_error(int64_t file, const DropNotice& notice) {
 
 void BlockCollector::check_errors(int64_t least_records) const {
   if (options_.max_errors && errors_ > *options_.max_errors) {
-    throw Error(ErrorKind::format, fmt::format("{} bad records or files, more than --max-errors", errors_),
+    throw Error(ErrorKind::format, fmt::format("{} in the input, more than --max-errors", counted(errors_, "error")),
                 first_error());
   }
   if (!options_.max_error_fraction || records_ < least_records) return;
   if (static_cast<double>(errors_) <= *options_.max_error_fraction * static_cast<double>(records_)) return;
   throw Error(ErrorKind::format,
-              fmt::format("{} bad records or files among {}, more than the {}% of --max-errors", errors_, records_,
-                          format_real(100 * *options_.max_error_fraction)),
+              fmt::format("{} among {}, more than the {}% of --max-errors", counted(errors_, "error"),
+                          counted(records_, "record"), format_real(100 * *options_.max_error_fraction)),
               first_error());
 }
 
@@ -169,13 +188,16 @@ std::string BlockCollector::first_error() const {
   return "the first: " + error.notice.message + ", " + place(result_.sources[error.file].file, error.notice);
 }
 
-Error BlockCollector::missing_field() const {
+Error BlockCollector::missing_field(size_t field) const {
+  const std::string& name =
+      field == 0 ? options_.documents.text_field : options_.documents.conditions[field - 1].field();
   std::string seen;
-  for (const std::string& field : seen_fields_) seen += (seen.empty() ? "" : ", ") + field;
+  for (const std::string& key : fields_[field].seen) seen += (seen.empty() ? "" : ", ") + key;
+  const char* hint = field == 0 ? "--text-field names another" : "--where keeps only records that have it";
   return {ErrorKind::format,
-          fmt::format("no field '{}' in any of the first {} records", options_.documents.text_field, missing_),
+          fmt::format("no field '{}' in the first {}", name, counted(fields_[field].leading_missing, "record")),
           source_name(result_.sources.front().file.path),
-          "--text-field names another; fields seen: " + (seen.empty() ? "none" : seen)};
+          fmt::format("{}; fields seen: {}", hint, seen.empty() ? "none" : seen)};
 }
 
 Error BlockCollector::no_tokens() const {
@@ -191,7 +213,11 @@ Error BlockCollector::no_tokens() const {
     where += (where.empty() ? "" : ", ") + source_name(source.file.path);
     if (source.file.path != "-" && source.file.bytes == 0) where += ", 0 bytes";
   }
-  std::string hint = result_.records == 0 ? "there are no documents in it" : "all records were dropped: " + reasons;
+  std::string hint = result_.records == 0    ? "there are no documents in it"
+                     : reasons.empty()       ? "all documents are empty"
+                     : result_.documents > 0 ? "there are only empty documents, and dropped ones: " + reasons
+                                             : "all records were dropped: " + reasons;
+  if (result_.damaged_files > 0) hint = counted(result_.damaged_files, "damaged file") + " left out; " + hint;
   if (options_.parts > 1) hint += "; perhaps there are more parts than records";
   return {ErrorKind::format, "no tokens", where, hint};
 }

@@ -16,7 +16,7 @@ namespace keel {
 /// Takes encoded blocks in the order of the input: writes the shards, counts, warns, and decides when it is enough.
 class BlockCollector {
  public:
-  BlockCollector(const std::vector<InputFile>& inputs, const EncodeOptions& options, TokenType type,
+  BlockCollector(const std::vector<InputFile>& inputs, const EncodeOptions& options, TokenDtype type,
                  const std::filesystem::path& folder, Progress& progress);
 
   /// Error(format) as encode_files says, Error(io).
@@ -29,12 +29,13 @@ class BlockCollector {
   void drop_file(const RecordBlock& block, SourceInfo& source);
   void close_source(const SourceInfo& source);
   void commit_shards();
-  void note_missing_field(const EncodedBlock& block);
+  void refuse_conditions_on_text(const RecordBlock& block) const;
+  void note_missing_fields(const EncodedBlock& block);
   void take_notice(int64_t file, const DropNotice& notice);
   void keep_error(int64_t file, const DropNotice& notice);
   void check_errors(int64_t least_records) const;
   std::string first_error() const;
-  Error missing_field() const;
+  Error missing_field(size_t field) const;
   Error no_tokens() const;
 
   /// What a file has given that is not final before its end.
@@ -49,9 +50,7 @@ class BlockCollector {
   Pending pending_;
   int64_t records_ = 0, errors_ = 0;  // so far, of the file being read too
   int64_t finished_bytes_ = 0;        // of the files before the one being read
-  bool has_field_ = false;            // some record had the text field
-  int64_t missing_ = 0;               // records before the first that had it
-  std::vector<std::string> seen_fields_;
+  std::vector<FieldUse> fields_;      // the text field, then those of the conditions
   std::array<bool, kDropReasons> warned_{};
 };
 

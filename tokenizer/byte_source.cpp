@@ -34,12 +34,15 @@ class RawFile {
  public:
   RawFile(const std::string& path, const std::atomic<bool>* cancelled)
       : path_(path), cancelled_(cancelled), buffer_(kRawBuffer) {
-    const bool standard_input = path == "-";
-    descriptor_ = Descriptor(standard_input ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // Not blocking, so that a pipe that nobody writes to yet is waited for where signals are heard.
+    const int number = path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    descriptor_ = Descriptor(number);
     if (!descriptor_) throw system_error("open", source_name(path), errno);
     struct stat status {};
     if (fstat(descriptor_.get(), &status) != 0) throw system_error("read", source_name(path), errno);
     if (S_ISDIR(status.st_mode)) throw Error(ErrorKind::io, "a folder where a file is wanted", path);
+    const bool device = S_ISBLK(status.st_mode) || (S_ISCHR(status.st_mode) && isatty(number) == 0);
+    if (device && path != "-") throw Error(ErrorKind::io, "a device where a file or a pipe is wanted", path);
     regular_ = S_ISREG(status.st_mode);
     size_ = regular_ ? status.st_size : -1;
   }
@@ -52,8 +55,9 @@ class RawFile {
   void fill(int64_t wanted) {
     while (end_ - begin_ < wanted && !ended_) {
       if (begin_ > 0) {
-        std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
-        end_ -= begin_;
+        const int64_t kept = std::max<int64_t>(end_ - begin_, 0);  // never below; g++ 12 fears so under sanitizers
+        std::memmove(buffer_.data(), buffer_.data() + begin_, kept);
+        end_ = kept;
         begin_ = 0;
       }
       end_ += take(buffer_.data() + end_, kRawBuffer - end_);
@@ -63,12 +67,12 @@ class RawFile {
   /// A read past the window, straight into the caller's memory.
   int64_t take(char* to, int64_t bytes) {
     if (ended_) return 0;
-    wait_for_input();
     ssize_t got;
     do {
+      wait_for_input();
       throw_if_cancelled();
       got = ::read(descriptor_.get(), to, bytes);
-    } while (got < 0 && errno == EINTR);
+    } while (got < 0 && (errno == EINTR || errno == EAGAIN));
     if (got < 0) throw system_error("read", source_name(path_), errno);
     ended_ = got == 0;
     taken_ += got;

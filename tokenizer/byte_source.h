@@ -27,13 +27,14 @@ class KEEL_API ByteSource {
   virtual std::string xxh3() const = 0;
 };
 
-/// Opens a file, or standard input for "-". What it is is decided by its first bytes, never by its name:
+/// Opens a file or a pipe, or standard input for "-"; a device is Error(io). What it is is decided by its first bytes,
+/// never by its name:
 ///   gzip: every member; zero bytes after the last one are padding, anything else there is damage
 ///   zstd: every frame, skippable ones passed over; windows up to 128 MiB, and up to 2 GiB (`zstd --long=31`) in files
 ///         of 16 MiB and more
 /// An end inside a member or frame, and a wrong checksum, are damage. Other containers (bzip2, xz, lz4, zip, parquet)
 /// are Error(usage) that names them. Memory: at most 1 MiB, and the window of a zstd frame. Once *cancelled is set,
-/// reads throw ReadCancelled, one that waits for a pipe within 0.1 s.
+/// reads throw ReadCancelled, one that waits for a pipe within 0.1 s; after a signal Stopped, as soon.
 KEEL_API std::unique_ptr<ByteSource> open_source(const std::string& path, const std::atomic<bool>* cancelled = nullptr);
 
 /// The path for messages: "standard input" for "-".

@@ -82,9 +82,12 @@ Condition::Condition(const std::string& text) {
     value_ = trimmed(std::string_view(text).substr(at + std::string_view(sign).size()));
     if (value_.size() >= 2 && (value_[0] == '"' || value_[0] == '\'') && value_.back() == value_[0]) {
       value_ = value_.substr(1, value_.size() - 2);
+    } else if (value_.empty()) {
+      break;
     } else {
       number_ = parse_real(value_);
     }
+    if (field_.empty()) break;
     return;
   }
   throw Error(ErrorKind::usage, "a condition that cannot be read", "--where '" + text + "'",
@@ -136,6 +139,7 @@ bool DocumentParser::parse(DocumentFormat format, const Record& record, ParsedDo
   document.message.clear();
   document.text.clear();
   document.part_ends.clear();
+  document.has_field.clear();
   document.replaced_bytes = document.replaced_surrogates = 0;
   if (format == DocumentFormat::jsonl) return parse_json(record, document);
   if (static_cast<int64_t>(record.bytes.size()) > options_.max_record_bytes) {
@@ -166,6 +170,10 @@ bool DocumentParser::parse_json(const Record& record, ParsedDocument& document) 
   if (fault.what != nullptr) {
     drop(document, DropReason::bad_json, fmt::format("bad JSON in column {}: {}", fault.offset + 1, fault.what));
     return true;
+  }
+  document.has_field.push_back(scanner_.fields()[0].kind != JsonKind::missing);
+  for (size_t i = 0; i < options_.conditions.size(); ++i) {
+    document.has_field.push_back(scanner_.fields()[2 + i].kind != JsonKind::missing);
   }
   for (size_t i = 0; i < options_.conditions.size(); ++i) {
     if (options_.conditions[i].holds(scanner_.fields()[2 + i])) continue;

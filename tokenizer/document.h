@@ -46,7 +46,8 @@ struct DropCounts {
 
 /// "score>=3", "lang==en", "meta.source!=web": a field, a comparison and a value. Where value and field are numbers (in
 /// quotes too, unless the value is in quotes) they compare as numbers; otherwise strings compare byte by byte, and what
-/// is not a string, or is compared with a number, only with == and !=. A record without the field does not pass.
+/// is not a string, or is compared with a number, only with == and !=. The empty value is written ''. A record without
+/// the field does not pass.
 class KEEL_API Condition {
  public:
   /// Error(usage) if it cannot be read.
@@ -81,6 +82,8 @@ struct ParsedDocument {
   std::string message = {};  ///< what is wrong, for people
   std::string text = {};
   std::vector<int64_t> part_ends = {};
+  /// Of a JSON object: whether the text field and then the fields of the conditions were there. Empty for what is none.
+  std::vector<bool> has_field = {};
   int64_t replaced_bytes = 0;       ///< ill-formed sequences that became U+FFFD
   int64_t replaced_surrogates = 0;  ///< half surrogate pairs that became U+FFFD
 };

@@ -105,13 +105,14 @@ TEST_F(DocumentTest, Conditions) {
   EXPECT_TRUE(holds("x=='3'", "\"3\""));
   EXPECT_FALSE(holds("x==en", "5"));
   EXPECT_TRUE(holds("x==true", "true"));
+  EXPECT_TRUE(holds("x==''", "\"\""));
   EXPECT_TRUE(holds("x.y<=2", "{\"y\":1}"));
   EXPECT_FALSE(holds("x.y<=2", "{}"));
   EXPECT_TRUE(holds("x!=3", "NaN"));
   options_.conditions = {Condition("x>=3"), Condition("y<2")};
   EXPECT_EQ(reason(R"({"x":3,"y":1,"text":"a"})"), std::nullopt);
   EXPECT_EQ(reason(R"({"x":3,"y":2,"text":"a"})"), DropReason::filtered);
-  for (const char* bad : {"", "x", ">=3", "x~3"})
+  for (const char* bad : {"", "x", ">=3", "x~3", " =1", "x=", "x>="})
     test::expect_error(ErrorKind::usage, "--where", [&] { Condition{bad}; });
 }
 

@@ -17,9 +17,9 @@ namespace {
 constexpr int64_t kMaxBytesUnderWay = int64_t{64} << 20;
 constexpr int64_t kBlockOverhead = 64 << 10;  // so that the news of many empty files do not pile up either
 
-TokenType checked_type(const Tokenizer& tokenizer, const EncodeOptions& options) {
-  const TokenType type = options.type.value_or(token_type_for(tokenizer.largest_id()));
-  if (type == TokenType::uint16 && tokenizer.largest_id() > std::numeric_limits<uint16_t>::max()) {
+TokenDtype checked_type(const Tokenizer& tokenizer, const EncodeOptions& options) {
+  const TokenDtype type = options.type.value_or(token_dtype_for(tokenizer.largest_id()));
+  if (type == TokenDtype::uint16 && tokenizer.largest_id() > std::numeric_limits<uint16_t>::max()) {
     throw Error(ErrorKind::config, fmt::format("token ids up to {} do not fit uint16", tokenizer.largest_id()),
                 "--dtype", "use int32 or auto");
   }
@@ -43,7 +43,7 @@ int64_t max_record_bytes(const EncodeOptions& options) {
   return 3 * std::min(options.documents.max_bytes, kMost) + 4096;
 }
 
-BlockEncoderOptions block_options(const EncodeOptions& options, TokenType type) {
+BlockEncoderOptions block_options(const EncodeOptions& options, TokenDtype type) {
   BlockEncoderOptions block;
   block.documents = options.documents;
   block.documents.max_record_bytes = max_record_bytes(options);
@@ -81,7 +81,7 @@ int64_t total_bytes(const std::vector<InputFile>& inputs) {
 
 EncodeResult encode_files(const std::vector<InputFile>& inputs, const Tokenizer& tokenizer,
                           const EncodeOptions& options, const std::filesystem::path& folder, Progress& progress) {
-  const TokenType type = checked_type(tokenizer, options);
+  const TokenDtype type = checked_type(tokenizer, options);
   check_special_tokens(tokenizer, options);
   const Stopwatch clock;
   RecordReader reader(inputs, reader_options(options));

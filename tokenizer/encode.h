@@ -26,7 +26,7 @@ struct EncodeOptions {
   SpecialText special = SpecialText::plain;
   int64_t shard_tokens = 1'000'000'000;
   double validation_fraction = 0;
-  std::optional<TokenType> type = {};             ///< nothing: by the tokenizer's largest id
+  std::optional<TokenDtype> type = {};            ///< nothing: by the tokenizer's largest id
   bool skip_errors = false;                       ///< drop bad records instead of stopping
   std::optional<int64_t> max_errors = {};         ///< more stop the run
   std::optional<double> max_error_fraction = {};  ///< of the records read; more stop the run
@@ -54,7 +54,7 @@ struct InputError {
 };
 
 struct EncodeResult {
-  TokenType type = TokenType::uint16;
+  TokenDtype type = TokenDtype::uint16;
   int64_t records = 0;    ///< read; documents + drops.total()
   int64_t documents = 0;  ///< written
   DropCounts drops = {};
@@ -63,7 +63,7 @@ struct EncodeResult {
   int64_t empty_files = 0, damaged_files = 0;
   int64_t replaced_bytes = 0, replaced_surrogates = 0;
   double seconds = 0;
-  std::vector<ShardInfo> shards;  ///< train, then val
+  std::vector<DataManifest::Shard> shards;  ///< train, then val
   std::vector<SourceInfo> sources;
   std::vector<InputError> errors;  ///< the first 100
 };

@@ -24,7 +24,7 @@ std::vector<ConfigKey> encode_keys() {
       {.path = "text_field",
        .type = ConfigType::text,
        .initial = "\"text\"",
-       .help = "Field of the text; a.b leads into objects."},
+       .help = "Field of the text; a.b leads into objects. An error if the first 1000 records, or all, lack it."},
       {.path = "id_field",
        .type = ConfigType::text,
        .initial = "\"id\"",
@@ -36,7 +36,9 @@ std::vector<ConfigKey> encode_keys() {
       {.path = "where",
        .type = ConfigType::text_list,
        .initial = "[]",
-       .help = "Keep only records whose field compares so: score>=3, lang==en. Several must all hold."},
+       .help =
+           "Keep only records of jsonl whose field compares so: score>=3, lang==en. Several must all hold. An error if "
+           "the first 1000 records, or all, lack the field."},
       {.path = "max_document_bytes",
        .type = ConfigType::size,
        .initial = "1073741824",
@@ -52,7 +54,9 @@ std::vector<ConfigKey> encode_keys() {
        .type = ConfigType::choice,
        .initial = "\"stop\"",
        .choices = {"stop", "skip"},
-       .help = "At a bad record stop, or drop and count it; of a damaged file everything is dropped."},
+       .help = "At a bad record (not JSON, not UTF-8, another type, too long) or a damaged file stop, or drop and "
+               "count it. "
+               "A text that is empty, null or missing is dropped and counted either way."},
       {.path = "max_errors",
        .type = ConfigType::text,
        .help = "With skip: stop after more errors than N, or than P% of the records."},
@@ -106,6 +110,12 @@ std::vector<ConfigKey> encode_keys() {
        .maximum = 4096,
        .help = "Threads that encode; 0 is --threads. The files written do not depend on it."},
   };
+}
+
+std::string field_of(const Config& config, const char* key) {
+  std::string name = config.text(key);
+  if (name.empty()) throw config.error(key, "an empty field name");
+  return name;
 }
 
 std::optional<DocumentFormat> format_of(const Config& config) {
@@ -166,19 +176,21 @@ EncodeOptions resolve_encode_options(const Config& config, int cores) {
   EncodeOptions options;
   options.format = format_of(config);
   options.text_rule = text_rule_of(config);
-  options.documents.text_field = config.text("text_field");
-  options.documents.id_field = config.text("id_field");
+  options.documents.text_field = field_of(config, "text_field");
+  options.documents.id_field = field_of(config, "id_field");
   options.documents.text_is_list = config.boolean("text_is_list");
   options.documents.replace_invalid_utf8 = config.text("invalid_utf8") == "replace";
   options.documents.max_bytes = config.integer("max_document_bytes");
   for (const std::string& condition : config.texts("where")) options.documents.conditions.emplace_back(condition);
+  if (!options.documents.conditions.empty() && options.format == DocumentFormat::txt) {
+    throw config.error("where", "a condition on fields of records, and the format is txt", "it is for jsonl");
+  }
   options.append_eod = config.boolean("append_eod");
   options.prepend_bos = config.boolean("prepend_bos");
   options.special = config.text("special_in_text") == "parse" ? SpecialText::parse : SpecialText::plain;
   options.shard_tokens = config.integer("shard_tokens");
   options.validation_fraction = config.real("val_fraction");
-  if (config.text("dtype") == "uint16") options.type = TokenType::uint16;
-  if (config.text("dtype") == "int32") options.type = TokenType::int32;
+  options.type = parse_token_dtype(config.text("dtype"));  // nothing for "auto"
   options.skip_errors = config.text("on_error") == "skip";
   options.keep_empty = config.boolean("keep_empty");
   options.split_long = config.find_integer("split_long").value_or(0);

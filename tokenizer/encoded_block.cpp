@@ -43,19 +43,20 @@ BlockEncoder::BlockEncoder(const Tokenizer& tokenizer, const BlockEncoderOptions
 
 EncodedBlock BlockEncoder::encode(RecordBlock block) {
   EncodedBlock out;
+  out.fields.resize(1 + options_.documents.conditions.size());
   if (block.kind == RecordBlock::Kind::oversized) {
     document_.reason = DropReason::too_long;
     document_.message = fmt::format("a record of more than {} bytes", options_.documents.max_record_bytes);
     ++out.records;
     note_drop({{}, block.line, block.byte_offset}, out);
-    out.has_field = true;
+    for (FieldUse& field : out.fields) field.found = true;  // nobody looked
   }
   if (block.kind == RecordBlock::Kind::records) {
     RecordCursor cursor(block.format == DocumentFormat::jsonl ? lines_ : text_rule_, block);
     while (const std::optional<Record> record = cursor.next()) {
       throw_if_stopped();
       if (!parser_.parse(block.format, *record, document_)) continue;
-      add_record(*record, out);
+      add_record(*record, block.format, out);
       if (options_.stop_at_error && out.drops.errors() > 0) break;
     }
   }
@@ -67,10 +68,10 @@ EncodedBlock BlockEncoder::encode(RecordBlock block) {
   return out;
 }
 
-void BlockEncoder::add_record(const Record& record, EncodedBlock& out) {
+void BlockEncoder::add_record(const Record& record, DocumentFormat format, EncodedBlock& out) {
   ++out.records;
   if (!document_.reason) encode_document(out);
-  note_field(record, out);
+  note_fields(record, format, out);
   if (document_.reason) note_drop(record, out);
 }
 
@@ -132,7 +133,7 @@ void BlockEncoder::add_sequence(int64_t tokens, std::vector<int64_t>& lengths) c
 }
 
 void BlockEncoder::append_ids(std::string& bytes) const {
-  if (options_.type == TokenType::uint16) {
+  if (options_.type == TokenDtype::uint16) {
     append_as<uint16_t>(ids_, bytes);
   } else {
     append_as<int32_t>(ids_, bytes);
@@ -145,13 +146,12 @@ Split BlockEncoder::split_of(std::string_view text) const {
   return place < options_.validation_fraction ? Split::validation : Split::train;
 }
 
-void BlockEncoder::note_field(const Record& record, EncodedBlock& out) const {
-  if (document_.reason == DropReason::missing) {
-    if (out.has_field) return;
-    ++out.leading_missing;
-    if (out.seen_fields.empty()) out.seen_fields = json_keys(record.bytes, kMaxSeenFields);
-  } else if (document_.reason != DropReason::bad_json && document_.reason != DropReason::filtered) {
-    out.has_field = true;
+void BlockEncoder::note_fields(const Record& record, DocumentFormat format, EncodedBlock& out) const {
+  if (format == DocumentFormat::txt) out.fields[0].found = true;
+  for (size_t i = 0; i < document_.has_field.size(); ++i) {
+    FieldUse& field = out.fields[i];
+    if (field.found || (field.found = document_.has_field[i])) continue;
+    if (field.leading_missing++ == 0) field.seen = json_keys(record.bytes, kMaxSeenFields);
   }
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "keel/data/token_dtype.h"
 #include "keel/tokenizer/document.h"
-#include "keel/tokenizer/megatron.h"
 #include "keel/tokenizer/record_reader.h"
 #include "keel/tokenizer/tokenizer.h"
 
@@ -23,7 +23,7 @@ struct BlockEncoderOptions {
   int64_t max_sequence_tokens = 0;  ///< longer ones are cut into sequences of so many; 0: never
   bool keep_empty = false;
   bool stop_at_error = true;
-  TokenType type = TokenType::uint16;
+  TokenDtype type = TokenDtype::uint16;
 };
 
 /// A record that was dropped.
@@ -32,6 +32,13 @@ struct DropNotice {
   int64_t line = 0, byte_offset = 0;
   std::string message = {};
   std::string id = {};
+};
+
+/// Whether a field that was named is there at all.
+struct FieldUse {
+  bool found = false;
+  int64_t leading_missing = 0;         ///< records without it before the first one that has it
+  std::vector<std::string> seen = {};  ///< fields of the first record without it
 };
 
 /// A block of records as tokens.
@@ -48,10 +55,8 @@ struct EncodedBlock {
 
   int64_t records = 0;  ///< read: documents.size() + drops.total()
   DropCounts drops;
-  int64_t leading_missing = 0;           ///< records without the text field before the first one that has it
-  bool has_field = false;                ///< some record had the text field
-  std::vector<std::string> seen_fields;  ///< of the first record without it
-  std::vector<DropNotice> notices;       ///< the first 100 errors, and the first of each other reason
+  std::vector<FieldUse> fields;     ///< the text field, then those of the conditions
+  std::vector<DropNotice> notices;  ///< the first 100 errors, and the first of each other reason
   int64_t replaced_bytes = 0, replaced_surrogates = 0;
 };
 
@@ -64,12 +69,12 @@ class BlockEncoder {
   EncodedBlock encode(RecordBlock block);
 
  private:
-  void add_record(const Record& record, EncodedBlock& out);
+  void add_record(const Record& record, DocumentFormat format, EncodedBlock& out);
   void encode_document(EncodedBlock& out);
   void add_sequence(int64_t tokens, std::vector<int64_t>& lengths) const;
   void append_ids(std::string& bytes) const;
   void note_drop(const Record& record, EncodedBlock& out);
-  void note_field(const Record& record, EncodedBlock& out) const;
+  void note_fields(const Record& record, DocumentFormat format, EncodedBlock& out) const;
   Split split_of(std::string_view text) const;
 
   const Tokenizer& tokenizer_;

@@ -1,11 +1,14 @@
 #include "keel/tokenizer/input_files.h"
 
 #include <glob.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <filesystem>
+#include <utility>
 
 #include "keel/base/error.h"
 #include "keel/base/files.h"
@@ -44,27 +47,60 @@ InputFile input_file(const std::string& path) {
   return {path, error ? 0 : static_cast<int64_t>(bytes)};
 }
 
-void add_folder(const std::string& folder, InputFiles& found) {
-  std::vector<std::string> paths;
-  try {
-    const auto options = fs::directory_options::follow_directory_symlink;
-    for (auto entry = fs::recursive_directory_iterator(folder, options); entry != fs::end(entry); ++entry) {
-      const std::string name = entry->path().filename().string();
-      if (name.starts_with('.') || name.starts_with('_')) {
-        entry.disable_recursion_pending();
-      } else if (entry->is_regular_file()) {
-        const bool wanted = is_document_suffix(format_suffix(entry->path()));
-        (wanted ? paths : found.left_out).push_back(entry->path().string());
-      }
+/// Collects the document files below a folder.
+class FolderWalk {
+ public:
+  explicit FolderWalk(InputFiles& found) : found_(found) {}
+
+  void walk(const fs::path& folder) {
+    struct stat status {};
+    if (::stat(folder.c_str(), &status) != 0) throw system_error("list", folder, errno);
+    const std::pair identity(status.st_dev, status.st_ino);
+    if (std::find(above_.begin(), above_.end(), identity) != above_.end()) {
+      return skip(folder, "a link to a folder that it lies in");
     }
-  } catch (const fs::filesystem_error& error) {
-    throw system_error("list", error.path1().empty() ? fs::path(folder) : error.path1(), error.code().value());
+    above_.push_back(identity);
+    std::error_code code;
+    for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) visit(*entry);
+    if (code) throw system_error("list", folder, code.value());
+    above_.pop_back();
   }
+
+  std::vector<std::string> sorted_paths() {
+    std::sort(paths_.begin(), paths_.end());
+    return std::move(paths_);
+  }
+
+ private:
+  void visit(const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with('.') || name.starts_with('_')) return;
+    std::error_code code;
+    const fs::file_status status = entry.status(code);
+    if (fs::is_directory(status)) return walk(entry.path());
+    if (fs::is_regular_file(status)) {
+      const bool wanted = is_document_suffix(format_suffix(entry.path()));
+      (wanted ? paths_ : found_.left_out).push_back(entry.path().string());
+    } else {
+      skip(entry.path(), entry.is_symlink(code) ? "a link that leads nowhere" : "not a regular file");
+    }
+  }
+
+  void skip(const fs::path& path, const char* why) { found_.skipped.push_back(path.string() + ", " + why); }
+
+  InputFiles& found_;
+  std::vector<std::string> paths_;
+  std::vector<std::pair<dev_t, ino_t>> above_;
+};
+
+void add_folder(const std::string& folder, InputFiles& found) {
+  FolderWalk walk(found);
+  walk.walk(folder);
+  const std::vector<std::string> paths = walk.sorted_paths();
   if (paths.empty()) {
     throw Error(ErrorKind::io, "no document files in the folder", folder,
                 "names in .txt .jsonl .json (.gz .zst) are looked for; give other files by a pattern");
   }
-  std::sort(paths.begin(), paths.end());
   for (const std::string& path : paths) found.files.push_back(input_file(path));
 }
 
@@ -73,7 +109,8 @@ void add_matches(const std::string& pattern, InputFiles& found) {
   const int result = glob(pattern.c_str(), GLOB_BRACE, nullptr, &matches);
   std::vector<std::string> paths;
   for (size_t i = 0; result == 0 && i < matches.gl_pathc; ++i) {
-    if (!fs::is_directory(matches.gl_pathv[i])) paths.emplace_back(matches.gl_pathv[i]);
+    std::error_code code;
+    if (!fs::is_directory(matches.gl_pathv[i], code)) paths.emplace_back(matches.gl_pathv[i]);
   }
   globfree(&matches);
   if (paths.empty()) throw Error(ErrorKind::io, "no file matches the pattern", pattern);

@@ -17,14 +17,14 @@ struct InputFile {
 struct InputFiles {
   std::vector<InputFile> files;
   std::vector<std::string> left_out;  ///< files in named folders whose names say they are something else
+  std::vector<std::string> skipped;   ///< what is below them and cannot be read: "in/a, a link that leads nowhere"
 };
 
 /// The files behind what the user typed, in the order typed:
 ///   a file, a pipe, or "-"    itself
 ///   a folder                  all files below it, sorted by path, whose name ends in .txt .text .jsonl .ndjson .json
-///   or
-///                             .parquet, perhaps followed by .gz .zst .zstd; names that begin with . or _ are not
-///                             looked at
+///                             or .parquet, perhaps followed by .gz .zst .zstd; names that begin with . or _ are not
+///                             looked at, links are followed, one back to a folder above is passed over
 ///   a pattern with * ? [      the files (not folders) that match, sorted
 /// A file named twice is read twice. Error(io) for what does not exist, Error(usage) for "-" twice.
 KEEL_API InputFiles find_input_files(const std::vector<std::string>& arguments);

@@ -111,7 +111,7 @@ std::optional<RecordBlock> RecordReader::next(const std::atomic<bool>* cancelled
     try {
       if (source_ == nullptr && !open_next(cancelled)) return std::nullopt;
       if (std::optional<RecordBlock> block = next_of_file()) return block;
-      return closing_block(RecordBlock::Kind::file_end, {});
+      return closing_block(damage_.empty() ? RecordBlock::Kind::file_end : RecordBlock::Kind::damaged, damage_);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::format) throw;
       return closing_block(RecordBlock::Kind::damaged, error.what());
@@ -146,6 +146,7 @@ bool RecordReader::open_next(const std::atomic<bool>* cancelled) {
     buffer_.clear();
     searched_ = offset_ = 0;
     line_ = 1;
+    damage_.clear();
     ended_ = read_all_ = is_empty_ = false;
     file_start_ = true;
     share_ = share_of(file_, cancelled);
@@ -164,15 +165,22 @@ void RecordReader::read_start() {
     offset_ = static_cast<int64_t>(kByteOrderMark.size());
   }
   is_empty_ = buffer_.empty();
-  format_ = options_.format ? *options_.format : detect_format(path, buffer_, ended_);
+  format_ = options_.format ? *options_.format : detect_format(path, buffer_, read_all_);
 }
 
 void RecordReader::read_more() {
   const size_t size = buffer_.size();
   buffer_.resize(size + kBlockBytes);
-  const int64_t got = source_->read(buffer_.data() + size, kBlockBytes);
-  buffer_.resize(size + got);
-  ended_ = read_all_ = got == 0;
+  try {
+    const int64_t got = source_->read(buffer_.data() + size, kBlockBytes);
+    buffer_.resize(size + got);
+    ended_ = read_all_ = got == 0;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::format) throw;
+    buffer_.resize(size);
+    damage_ = error.what();
+    ended_ = true;
+  }
 }
 
 std::optional<RecordBlock> RecordReader::next_of_file() {
@@ -180,7 +188,8 @@ std::optional<RecordBlock> RecordReader::next_of_file() {
   for (;;) {
     const auto size = static_cast<int64_t>(buffer_.size());
     const bool enough = size >= kBlockBytes && size > searched_;
-    const int64_t end = ended_ ? size : enough ? rule.find_last_end(buffer_, searched_) : 0;
+    const bool to_the_end = ended_ && damage_.empty();
+    const int64_t end = to_the_end ? size : enough || ended_ ? rule.find_last_end(buffer_, searched_) : 0;
     if (end > 0) {
       RecordBlock block = cut_block(end);
       if (trim_to_share(block)) return block;

@@ -90,7 +90,8 @@ class RecordReader {
   RecordReader(std::vector<InputFile> files, RecordReaderOptions options);
   ~RecordReader();
 
-  /// The next block; nothing after the last file. Error(io), Error(usage), Stopped. A damaged file is a block.
+  /// The next block; nothing after the last file. Error(io), Error(usage), Stopped. A damaged file is a block, after
+  /// those of the whole records before the damage.
   std::optional<RecordBlock> next(const std::atomic<bool>* cancelled);
 
   /// The rule of a format's files.
@@ -127,6 +128,7 @@ class RecordReader {
   bool read_all_ = false;  // the source has no more
   bool file_start_ = false;
   bool is_empty_ = false;
+  std::string damage_;  // why the source gives no more, though it has not ended
 };
 
 }  // namespace keel

@@ -1,45 +1,11 @@
 #include "keel/tokenizer/shard_set.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <unistd.h>
-
-#include <cerrno>
-
-#include "keel/base/files.h"
-#include "keel/base/hash.h"
-#include "keel/base/signals.h"
 
 namespace keel {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct FileHashes {
-  int64_t bytes;
-  std::string xxh3, sha256;
-};
-
-// Read, not mapped: mapped pages would count as this process's memory.
-FileHashes hash_file(const fs::path& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) throw system_error("open", path, errno);
-  std::vector<char> buffer(1 << 20);
-  Xxh3 fast;
-  Sha256 strong;
-  int64_t bytes = 0;
-  for (;;) {
-    throw_if_stopped();
-    const ssize_t got = read(file.get(), buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw system_error("read", path, errno);
-    if (got == 0) break;
-    fast.update(buffer.data(), got);
-    strong.update(buffer.data(), got);
-    bytes += got;
-  }
-  return {bytes, hex(fast.digest()), hex(strong.digest())};
-}
 
 void remove_shard(const fs::path& prefix) {
   fs::remove(prefix.string() + ".bin");
@@ -48,7 +14,7 @@ void remove_shard(const fs::path& prefix) {
 
 }  // namespace
 
-ShardSet::ShardSet(const fs::path& folder, const std::string& name, TokenType type, int64_t shard_tokens)
+ShardSet::ShardSet(const fs::path& folder, const std::string& name, TokenDtype type, int64_t shard_tokens)
     : folder_(folder), name_(name), type_(type), shard_tokens_(shard_tokens) {}
 
 void ShardSet::start_shard() {
@@ -69,7 +35,7 @@ void ShardSet::append(const EncodedBlock& block, Split split) {
       if (full) flush();
       if (open_.empty() || full) start_shard();
       open_.back().append_document(block.lengths.data() + sequence, document.sequences);
-      pending += document.tokens * token_bytes(type_);
+      pending += document.tokens * token_dtype_bytes(type_);
     }
     sequence += document.sequences;
   }
@@ -79,18 +45,13 @@ void ShardSet::append(const EncodedBlock& block, Split split) {
 void ShardSet::finish_first() {
   open_.front().finish();
   const ShardWriter& shard = open_.front();
-  ShardInfo info;
-  info.name = shard.prefix().filename().string();
-  info.tokens = shard.tokens();
-  info.sequences = shard.sequences();
-  info.documents = shard.documents();
-  FileHashes bin = hash_file(shard.prefix().string() + ".bin"), idx = hash_file(shard.prefix().string() + ".idx");
-  info.bin_bytes = bin.bytes;
-  info.idx_bytes = idx.bytes;
-  info.bin_xxh3 = std::move(bin.xxh3);
-  info.bin_sha256 = std::move(bin.sha256);
-  info.idx_xxh3 = std::move(idx.xxh3);
-  info.idx_sha256 = std::move(idx.sha256);
+  const std::string prefix = shard.prefix().string();
+  DataManifest::Shard info{.name = shard.prefix().filename().string(),
+                           .tokens = shard.tokens(),
+                           .documents = shard.documents(),
+                           .sequences = shard.sequences(),
+                           .bin = describe_file(prefix + ".bin"),
+                           .idx = describe_file(prefix + ".idx")};
   finished_.push_back(std::move(info));
   open_.pop_front();
 }
@@ -113,7 +74,7 @@ void ShardSet::roll_back() {
   if (kept == 1) open_.front().rewind(committed_);
 }
 
-std::vector<ShardInfo> ShardSet::finish() {
+std::vector<DataManifest::Shard> ShardSet::finish() {
   commit();
   if (!open_.empty() && open_.front().tokens() > 0) finish_first();
   if (!open_.empty()) {

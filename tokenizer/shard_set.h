@@ -7,33 +7,25 @@
 #include <string>
 #include <vector>
 
+#include "keel/data/data_manifest.h"
+#include "keel/data/shard_writer.h"
 #include "keel/tokenizer/encoded_block.h"
-#include "keel/tokenizer/megatron.h"
 
 namespace keel {
-
-/// A finished shard.
-struct ShardInfo {
-  std::string name;  ///< "train-00000"
-  int64_t tokens = 0, sequences = 0, documents = 0;
-  int64_t bin_bytes = 0, idx_bytes = 0;
-  std::string bin_xxh3, idx_xxh3;
-  std::string bin_sha256, idx_sha256;
-};
 
 /// The shards of one split, written in order: NAME-00000, NAME-00001, ... A shard takes documents until one would bring
 /// it above shard_tokens (a document larger than that has a shard of its own). What was appended since the last
 /// commit() can be taken back, which is how nothing of a damaged file gets in.
 class ShardSet {
  public:
-  ShardSet(const std::filesystem::path& folder, const std::string& name, TokenType type, int64_t shard_tokens);
+  ShardSet(const std::filesystem::path& folder, const std::string& name, TokenDtype type, int64_t shard_tokens);
 
   /// The documents of a block that belong to `split`, in order. Error(io).
   void append(const EncodedBlock& block, Split split);
   void commit();
   void roll_back();
   /// Finishes the last shard. A shard without tokens is not left. The files are hashed as they lie on the disk.
-  std::vector<ShardInfo> finish();
+  std::vector<DataManifest::Shard> finish();
 
  private:
   void start_shard();
@@ -41,13 +33,13 @@ class ShardSet {
 
   std::filesystem::path folder_;
   std::string name_;
-  TokenType type_;
+  TokenDtype type_;
   int64_t shard_tokens_;
   std::deque<ShardWriter> open_;  // the last committed one, and those begun since
   ShardWriter::Mark committed_;   // of open_.front()
   bool first_is_new_ = true;      // open_.front() was begun since the commit
   int64_t started_ = 0;
-  std::vector<ShardInfo> finished_;
+  std::vector<DataManifest::Shard> finished_;
 };
 
 }  // namespace keel

@@ -8,6 +8,7 @@
 #include "keel/base/quantity.h"
 #include "keel/base/signals.h"
 #include "keel/tokenizer/byte_source.h"
+#include "keel/tokenizer/counted.h"
 #include "keel/tokenizer/utf8_repair.h"
 
 namespace keel {
@@ -27,7 +28,7 @@ std::string drops_text(const DropCounts& drops) {
 
 std::string account(const std::string& what, int64_t read, int64_t written, const DropCounts& drops) {
   const std::string reasons = drops_text(drops);
-  return fmt::format("{}: {} documents read = {} written + {} dropped{}", what, read, written, drops.total(),
+  return fmt::format("{}: {} read = {} written + {} dropped{}", what, counted(read, "document"), written, drops.total(),
                      reasons.empty() ? "" : " (" + reasons + ")");
 }
 
@@ -125,8 +126,28 @@ DocumentRange parse_document_range(const std::optional<std::string>& text, int64
   return range;
 }
 
-void print_documents(const TokenDataset& data, const Tokenizer& tokenizer, const DocumentRange& range, bool json,
-                     const TextOutput& output) {
+std::string parse_separator(const std::string& text) {
+  constexpr std::string_view kEscapes = "ntr0\\", kMeanings("\n\t\r\0\\", 5);
+  std::string separator;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      separator.push_back(text[i]);
+      continue;
+    }
+    const size_t which = ++i < text.size() ? kEscapes.find(text[i]) : std::string_view::npos;
+    if (which == std::string_view::npos) {
+      throw Error(ErrorKind::usage, "'" + text + "' has a backslash that means nothing", "--separator",
+                  "\\n \\t \\r \\0 \\\\ are known");
+    }
+    separator.push_back(kMeanings[which]);
+  }
+  return separator;
+}
+
+void print_documents(const TokenDataset& data, const Tokenizer& tokenizer, const DocumentRange& range,
+                     const DecodeOptions& options, const TextOutput& output) {
+  const bool several = range.end - range.begin > 1;
+  const std::string after = options.json ? "\n" : options.separator.value_or(several ? "\n" : "");
   const std::unique_ptr<TokenDecoder> decoder = tokenizer.make_decoder();
   std::string text;
   for (int64_t k = range.begin; k < range.end; ++k) {
@@ -141,32 +162,33 @@ void print_documents(const TokenDataset& data, const Tokenizer& tokenizer, const
       decoder->append(static_cast<int32_t>(id), text);
     }
     decoder->finish(text);
-    if (json) text = json_text({{"document", k}, {"text", text}});
-    if (json || range.end - range.begin > 1) text.push_back('\n');
-    output(text);
+    if (options.json) text = json_text({{"document", k}, {"text", text}});
+    output(text + after);
   }
 }
 
 std::string info_table(const TokenDataset& data, bool verified) {
   std::string table = fmt::format("{:<20} {:>14} {:>16} {:>8}\n", "shard", "documents", "tokens", "dtype");
-  const auto row = [&](const std::string& name, int64_t documents, int64_t tokens, const char* type) {
+  const auto row = [&](const std::string& name, int64_t documents, int64_t tokens, std::string_view type) {
     table += fmt::format("{:<20} {:>14} {:>16} {:>8}\n", name, documents, tokens, type);
   };
   for (const ShardReader& shard : data.shards()) {
-    row(shard.prefix().filename().string(), shard.documents(), shard.tokens(), token_type_name(shard.type()));
+    row(shard.prefix().filename().string(), shard.documents(), shard.tokens(), to_string(shard.type()));
   }
   row("all", data.documents(), data.tokens(), "");
-  if (data.manifest()) {
-    table += fmt::format("tokenizer {}: {} ids, end of document {}\n", data.manifest()->tokenizer_file,
-                         data.manifest()->vocab_size,
-                         data.manifest()->eod_id ? std::to_string(*data.manifest()->eod_id) : "none");
+  if (data.manifest() && data.manifest()->tokenizer) {
+    const DataManifest::Tokenizer& tokenizer = *data.manifest()->tokenizer;
+    const auto number = [](const std::optional<int64_t>& value) { return value ? std::to_string(*value) : "none"; };
+    table += fmt::format("tokenizer {}: {} ids, end of document {}\n", tokenizer.file, number(tokenizer.vocab_size),
+                         number(tokenizer.eod_id));
   }
   return table + (verified ? "verified: all hashes and ids are right\n" : "");
 }
 
 std::string encode_summary(const EncodeResult& result, const std::string& out) {
-  return fmt::format("{}: {} documents, {} tokens ({}) in {} shards, {:.2f} bytes a token, {:.1f} MB/s\n", out,
-                     result.documents, result.tokens, token_type_name(result.type), result.shards.size(),
+  return fmt::format("{}: {}, {} ({}) in {}, {:.2f} bytes a token, {:.1f} MB/s\n", out,
+                     counted(result.documents, "document"), counted(result.tokens, "token"), to_string(result.type),
+                     counted(static_cast<int64_t>(result.shards.size()), "shard"),
                      static_cast<double>(result.text_bytes) / static_cast<double>(result.tokens),
                      static_cast<double>(result.text_bytes) / 1e6 / result.seconds);
 }
@@ -181,8 +203,10 @@ std::vector<std::string> source_lines(const EncodeResult& result) {
     lines.push_back(account(source_name(source.file.path), source.records, source.documents, source.drops));
   }
   if (with_drops > kMaxFiles)
-    lines.push_back(fmt::format("{} more files lost documents: see manifest.json", with_drops - kMaxFiles));
-  lines.push_back(account(fmt::format("{} files", read), result.records, result.documents, result.drops));
+    lines.push_back(counted(with_drops - kMaxFiles, "more file") + " lost documents: see manifest.json");
+  std::string files = counted(read, "file");
+  if (result.damaged_files > 0) files += fmt::format(", {} of them damaged and left out", result.damaged_files);
+  lines.push_back(account(files, result.records, result.documents, result.drops));
   return lines;
 }
 

@@ -41,10 +41,19 @@ struct DocumentRange {
 /// "3", "3:7", ":7", "3:"; all of them if absent. Error(usage) if it cannot be read or goes beyond `documents`.
 KEEL_API DocumentRange parse_document_range(const std::optional<std::string>& text, int64_t documents);
 
-/// The text of the documents: exactly, if it is one; of several each with a newline after it; or as JSON lines
-/// {"document": k, "text": ".."}. Error(format) for ids outside the vocabulary.
+struct DecodeOptions {
+  bool json = false;                          ///< JSON lines {"document": k, "text": ".."}
+  std::optional<std::string> separator = {};  ///< after each document; absent: a newline after each of several
+};
+
+/// A separator as typed: \n, \t, \r, \0 and \\ stand for newline, tab, carriage return, NUL and backslash. Error(usage)
+/// for other backslashes.
+KEEL_API std::string parse_separator(const std::string& text);
+
+/// The text of the documents: exactly what was encoded if it is one and no separator was asked for. Error(format) for
+/// ids outside the vocabulary.
 KEEL_API void print_documents(const TokenDataset& data, const Tokenizer& tokenizer, const DocumentRange& range,
-                              bool json, const TextOutput& output);
+                              const DecodeOptions& options, const TextOutput& output);
 
 /// The data set as a table.
 KEEL_API std::string info_table(const TokenDataset& data, bool verified);

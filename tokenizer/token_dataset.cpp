@@ -3,12 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "keel/base/error.h"
 #include "keel/base/files.h"
 #include "keel/base/hash.h"
-#include "keel/base/signals.h"
 #include "keel/tokenizer/tokenizer.h"
 
 namespace keel {
@@ -33,15 +33,15 @@ std::vector<fs::path> prefixes_in(const fs::path& folder) {
   return prefixes;
 }
 
-std::string hash_span(std::span<const std::byte> bytes) {
-  constexpr size_t kStep = 4 << 20;
-  Xxh3 hash;
-  for (size_t at = 0; at < bytes.size(); at += kStep) {
-    throw_if_stopped();
-    const auto part = bytes.subspan(at, std::min(kStep, bytes.size() - at));
-    hash.update(part.data(), part.size());
-  }
-  return hex(hash.digest());
+void require_recorded_hashes(const fs::path& path, const DataManifest::File& found,
+                             const DataManifest::File& recorded) {
+  const auto compare = [&](const char* hash, const std::string& is, const std::string& said) {
+    if (said.empty() || is == said) return;
+    throw Error(ErrorKind::format, fmt::format("its {} {} is not the manifest's {}", hash, is, said), path.string(),
+                "the file or its manifest was changed");
+  };
+  compare("XXH3", found.xxh3, recorded.xxh3);
+  compare("SHA-256", found.sha256, recorded.sha256);
 }
 
 }  // namespace
@@ -53,43 +53,29 @@ TokenDataset::TokenDataset(const fs::path& path) : path_(path) {
       throw Error(ErrorKind::io, "no data set", path.string(),
                   "a folder of keel-tokenize or a PREFIX of .bin and .idx is wanted");
     }
-    open_shard(prefix);
+    shards_.emplace_back(prefix);
     return;
   }
   if (!fs::exists(path / kManifestName)) {
-    for (const fs::path& prefix : prefixes_in(path)) open_shard(prefix);
+    for (const fs::path& prefix : prefixes_in(path)) shards_.emplace_back(prefix);
     return;
   }
-  manifest_ = read_manifest(path / kManifestName);
-  for (const ShardInfo& shard : manifest_->shards) open_shard(path / shard.name);
-  check_against_manifest();
-}
-
-void TokenDataset::open_shard(const fs::path& prefix) {
-  shards_.emplace_back(prefix);
-}
-
-void TokenDataset::check_against_manifest() const {
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    const ShardReader& found = shards_[i];
-    const ShardInfo& wanted = manifest_->shards[i];
-    const auto compare = [&](const char* what, int64_t is, int64_t said) {
-      if (is == said) return;
-      throw Error(ErrorKind::format, fmt::format("{} {} where the manifest says {}", is, what, said),
-                  found.prefix().string());
-    };
-    compare("bytes in .bin", found.bin_bytes(), wanted.bin_bytes);
-    compare("bytes in .idx", found.idx_bytes(), wanted.idx_bytes);
-    compare("tokens", found.tokens(), wanted.tokens);
-    compare("documents", found.documents(), wanted.documents);
+  manifest_ = read_data_manifest(path);
+  for (const DataManifest::Shard& recorded : manifest_->shards) {
+    const ShardReader& shard = shards_.emplace_back(path / recorded.name);
+    require_as_recorded(*manifest_, recorded, shard.index(), shard.bin());
   }
 }
 
 std::optional<fs::path> TokenDataset::tokenizer_file() const {
-  if (manifest_) return path_ / manifest_->tokenizer_file;
+  if (manifest_ && manifest_->tokenizer) return path_ / manifest_->tokenizer->file;
   const fs::path folder = fs::is_directory(path_) ? path_ : path_.parent_path();
   if (fs::exists(folder / "tokenizer.model")) return folder / "tokenizer.model";
   return std::nullopt;
+}
+
+std::vector<std::string> TokenDataset::unlisted_files() const {
+  return manifest_ ? unlisted_shard_files(path_, *manifest_) : std::vector<std::string>{};
 }
 
 int64_t TokenDataset::documents() const {
@@ -122,48 +108,69 @@ std::vector<int64_t> TokenDataset::document(int64_t k) const {
   return ids;
 }
 
+void TokenDataset::verify_tokenizer() const {
+  const DataManifest::Tokenizer& recorded = *manifest_->tokenizer;
+  const fs::path file = path_ / recorded.file;
+  if (sha256_of_file(file) != recorded.sha256) {
+    throw Error(ErrorKind::format, "not the tokenizer of the manifest: its SHA-256 differs", file.string());
+  }
+  const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(file);
+  const auto compare = [&](const char* what, std::optional<int64_t> found, std::optional<int64_t> said) {
+    if (found == said) return;
+    const auto text = [](const std::optional<int64_t>& value) { return value ? std::to_string(*value) : "none"; };
+    throw Error(ErrorKind::format, fmt::format("its {} is {}, the manifest says {}", what, text(found), text(said)),
+                file.string());
+  };
+  compare("vocab_size", tokenizer->vocab_size(), recorded.vocab_size.value_or(tokenizer->vocab_size()));
+  compare("eod_id", tokenizer->eos_id(), recorded.eod_id);
+  compare("bos_id", tokenizer->bos_id(), recorded.bos_id);
+  compare("unk_id", tokenizer->unk_id(), recorded.unk_id);
+  compare("pad_id", tokenizer->pad_id(), recorded.pad_id);
+}
+
+TokenDataset::ShardCheck TokenDataset::verify_shard(size_t i) const {
+  const ShardReader& shard = shards_[i];
+  const fs::path &bin_path = shard.bin().path(), &idx_path = shard.index().path();
+  const DataManifest::File bin = describe_file(bin_path), idx = describe_file(idx_path);
+  std::optional<int64_t> vocab;
+  if (manifest_) {
+    require_recorded_hashes(bin_path, bin, manifest_->shards[i].bin);
+    require_recorded_hashes(idx_path, idx, manifest_->shards[i].idx);
+    if (manifest_->tokenizer) vocab = manifest_->tokenizer->vocab_size;
+  }
+  const std::optional<ShardReader::Range> ids = shard.id_range();
+  if (ids && (ids->smallest < 0 || (vocab && ids->largest >= *vocab))) {
+    throw Error(ErrorKind::format,
+                fmt::format("token id {} outside the vocabulary", ids->smallest < 0 ? ids->smallest : ids->largest),
+                bin_path.string());
+  }
+  return {bin.xxh3, idx.xxh3, ids};
+}
+
 std::vector<TokenDataset::ShardCheck> TokenDataset::verify(Progress& progress) const {
+  if (manifest_ && manifest_->tokenizer) verify_tokenizer();
   std::vector<ShardCheck> checks;
   progress.start("verify", tokens(), "tokens");
   int64_t done = 0;
   for (size_t i = 0; i < shards_.size(); ++i) {
-    const ShardReader& shard = shards_[i];
-    const std::string name = shard.prefix().string();
-    ShardCheck& check = checks.emplace_back();
-    check.bin_xxh3 = hash_span(shard.bin().bytes());
-    check.idx_xxh3 = hash_span(shard.idx().bytes());
-    if (manifest_ && check.bin_xxh3 != manifest_->shards[i].bin_xxh3) {
-      throw Error(ErrorKind::format, "damaged tokens: their hash is not that of the manifest", name + ".bin");
-    }
-    if (manifest_ && check.idx_xxh3 != manifest_->shards[i].idx_xxh3) {
-      throw Error(ErrorKind::format, "damaged index: its hash is not that of the manifest", name + ".idx");
-    }
-    check.ids = shard.id_range();
-    if (check.ids && (check.ids->smallest < 0 || (manifest_ && check.ids->largest >= manifest_->vocab_size))) {
-      const int64_t worst = check.ids->smallest < 0 ? check.ids->smallest : check.ids->largest;
-      throw Error(ErrorKind::format, fmt::format("token id {} outside the vocabulary", worst), name + ".bin");
-    }
-    progress.update(done += shard.tokens());
-  }
-  if (manifest_) {
-    const fs::path file = path_ / manifest_->tokenizer_file;
-    if (sha256_of_file(file) != manifest_->tokenizer_sha256) {
-      throw Error(ErrorKind::format, "not the tokenizer of the manifest: its SHA-256 differs", file.string());
-    }
+    checks.push_back(verify_shard(i));
+    progress.update(done += shards_[i].tokens());
   }
   progress.finish();
   return checks;
 }
 
 Json TokenDataset::info_results(const std::optional<std::vector<ShardCheck>>& checks) const {
+  const auto tokenizer = manifest_ ? manifest_->tokenizer : std::nullopt;
+  const auto number = [](const std::optional<int64_t>& value) { return value ? Json(*value) : Json(nullptr); };
   Json results{{"path", path_.string()},
                {"documents", documents()},
                {"sequences", sequences()},
                {"tokens", tokens()},
-               {"dtype", shards_.empty() ? Json(nullptr) : Json(token_type_name(shards_.front().type()))},
-               {"vocab_size", manifest_ ? Json(manifest_->vocab_size) : Json(nullptr)},
-               {"eod_id", manifest_ && manifest_->eod_id ? Json(*manifest_->eod_id) : Json(nullptr)},
-               {"tokenizer_sha256", manifest_ ? Json(manifest_->tokenizer_sha256) : Json(nullptr)},
+               {"dtype", shards_.empty() ? Json(nullptr) : Json(to_string(shards_.front().type()))},
+               {"vocab_size", tokenizer ? number(tokenizer->vocab_size) : Json(nullptr)},
+               {"eod_id", tokenizer ? number(tokenizer->eod_id) : Json(nullptr)},
+               {"tokenizer_sha256", tokenizer ? Json(tokenizer->sha256) : Json(nullptr)},
                {"verified", checks.has_value()}};
   Json& shards = results["shards"] = Json::array();
   for (size_t i = 0; i < shards_.size(); ++i) {
@@ -172,12 +179,12 @@ Json TokenDataset::info_results(const std::optional<std::vector<ShardCheck>>& ch
                {"documents", shard.documents()},
                {"sequences", shard.sequences()},
                {"tokens", shard.tokens()},
-               {"dtype", token_type_name(shard.type())},
-               {"bin_bytes", shard.bin_bytes()},
-               {"idx_bytes", shard.idx_bytes()}};
+               {"dtype", to_string(shard.type())},
+               {"bin_bytes", shard.bin().size()},
+               {"idx_bytes", shard.index().bytes()}};
     if (checks || manifest_) {
-      entry["bin_xxh3"] = checks ? (*checks)[i].bin_xxh3 : manifest_->shards[i].bin_xxh3;
-      entry["idx_xxh3"] = checks ? (*checks)[i].idx_xxh3 : manifest_->shards[i].idx_xxh3;
+      entry["bin_xxh3"] = checks ? (*checks)[i].bin_xxh3 : manifest_->shards[i].bin.xxh3;
+      entry["idx_xxh3"] = checks ? (*checks)[i].idx_xxh3 : manifest_->shards[i].idx.xxh3;
     }
     if (checks && (*checks)[i].ids) {
       entry["smallest_id"] = (*checks)[i].ids->smallest;

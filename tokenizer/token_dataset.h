@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,8 +9,8 @@
 #include "keel/base/export.h"
 #include "keel/base/json.h"
 #include "keel/base/progress.h"
-#include "keel/tokenizer/manifest.h"
-#include "keel/tokenizer/megatron.h"
+#include "keel/data/data_manifest.h"
+#include "keel/data/shard_reader.h"
 
 namespace keel {
 
@@ -20,14 +19,16 @@ namespace keel {
 class KEEL_API TokenDataset {
  public:
   /// Shards are those of the manifest, or of a folder without one all in order of their names. Every index is checked
-  /// (ShardReader), and sizes and counts against the manifest. Error(io), Error(format).
+  /// (ShardReader), and sizes, counts and dtype against the manifest. Error(io), Error(format).
   explicit TokenDataset(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   const std::vector<ShardReader>& shards() const { return shards_; }
-  const std::optional<Manifest>& manifest() const { return manifest_; }
+  const std::optional<DataManifest>& manifest() const { return manifest_; }
   /// The tokenizer file beside the shards, if there is one.
   std::optional<std::filesystem::path> tokenizer_file() const;
+  /// .bin and .idx files in the folder that its manifest does not list.
+  std::vector<std::string> unlisted_files() const;
 
   int64_t documents() const;
   int64_t sequences() const;
@@ -36,8 +37,9 @@ class KEEL_API TokenDataset {
   /// The tokens of document k of all shards, 0 <= k < documents().
   std::vector<int64_t> document(int64_t k) const;
 
-  /// Reads everything: hashes against the manifest, ids against the vocabulary. Returns what verify_results() of each
-  /// shard needs. Error(format) names the first shard that is wrong.
+  /// Reads everything: the tokenizer's hash, vocabulary and special ids, the shards' hashes against the manifest, ids
+  /// against the vocabulary. Returns what info_results() needs of each shard. Error(format) names the first file that
+  /// is wrong, Error(io) one that is missing.
   struct ShardCheck {
     std::string bin_xxh3, idx_xxh3;
     std::optional<ShardReader::Range> ids;
@@ -48,11 +50,11 @@ class KEEL_API TokenDataset {
   Json info_results(const std::optional<std::vector<ShardCheck>>& checks) const;
 
  private:
-  void open_shard(const std::filesystem::path& prefix);
-  void check_against_manifest() const;
+  void verify_tokenizer() const;
+  ShardCheck verify_shard(size_t i) const;
 
   std::filesystem::path path_;
-  std::optional<Manifest> manifest_;
+  std::optional<DataManifest> manifest_;
   std::vector<ShardReader> shards_;
 };
 

@@ -143,4 +143,14 @@ void Descriptor::reset() noexcept {
   number_ = -1;
 }
 
+Descriptor open_regular_file(const fs::path& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) throw system_error("cannot read", path, errno);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) throw system_error("cannot read", path, errno);
+  if (S_ISDIR(status.st_mode)) throw system_error("cannot read", path, EISDIR);
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::io, "not a regular file", path.string());
+  return file;
+}
+
 }  // namespace keel

@@ -65,4 +65,7 @@ class KEEL_API Descriptor {
   int number_ = -1;
 };
 
+/// Opens a regular file for reading. Error(io) if it is missing or something else; a pipe without a writer is no wait.
+KEEL_API Descriptor open_regular_file(const std::filesystem::path& path);
+
 }  // namespace keel

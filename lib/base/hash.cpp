@@ -3,7 +3,6 @@
 #include <openssl/evp.h>
 #include <xxhash.h>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,8 +16,7 @@ namespace {
 
 template <class Hash>
 void update_from_file(Hash& hash, const std::filesystem::path& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) throw system_error("cannot read", path, errno);
+  const Descriptor file = open_regular_file(path);
   std::vector<char> block(size_t{1} << 20);
   for (;;) {
     const ssize_t got = ::read(file.get(), block.data(), block.size());

@@ -1,6 +1,5 @@
 #include "keel/base/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -12,11 +11,9 @@
 namespace keel {
 
 MappedFile::MappedFile(const std::filesystem::path& path, Advice advice) : path_(path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) throw system_error("cannot read", path, errno);
+  const Descriptor file = open_regular_file(path);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) throw system_error("cannot read", path, errno);
-  if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::io, "not a regular file", path.string());
   if (status.st_size == 0) return;
   void* data = ::mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) throw system_error("cannot map", path, errno);

@@ -156,6 +156,9 @@ std::vector<std::string> split_list(const std::string& text) {
 }
 
 Json checked_value(const Option& option, const std::string& text) {
+  if (text.empty() && (option.type == OptionType::file || option.type == OptionType::directory)) {
+    throw Error(ErrorKind::usage, detail::names_of(option).long_name + " is an empty path");
+  }
   const ConfigKey rule = detail::rule_of(option);
   Json value = rule.type == ConfigType::text ? Json(text) : detail::value_of_text(rule, text);
   if (value.is_null()) value = text;

@@ -1,9 +1,13 @@
 #include "keel/base/report.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "keel/base/atomic_file.h"
 #include "keel/base/clock.h"
+#include "keel/base/files.h"
 #include "keel/base/hash.h"
 #include "keel/base/log.h"
 #include "keel/base/output.h"
@@ -66,6 +70,19 @@ void Report::write(const std::filesystem::path& path) const {
     flush_stdout();
   } else {
     write_file_atomically(path, text);
+  }
+}
+
+void Report::require_writable(const std::filesystem::path& path) {
+  if (path == "-") return;
+  std::error_code code;
+  const std::filesystem::file_status status = std::filesystem::status(path, code);
+  const bool is_special = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+                          !std::filesystem::is_directory(status);
+  if (!is_special) {
+    const AtomicFile probe(path);
+  } else if (::access(path.c_str(), W_OK) != 0) {  // opening a pipe would wait for its reader
+    throw system_error("cannot write", path, errno);
   }
 }
 

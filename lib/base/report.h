@@ -44,6 +44,10 @@ class KEEL_API Report {
   /// to_json to a file, atomically, or to stdout for "-". Error(io).
   void write(const std::filesystem::path& path) const;
 
+  /// Error(io) if write(path) would fail as things are: a missing or read-only folder, a folder's own name. For long
+  /// jobs to ask before they begin; leaves nothing behind.
+  static void require_writable(const std::filesystem::path& path);
+
  private:
   struct State;
   std::unique_ptr<State> state_;

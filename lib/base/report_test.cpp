@@ -64,5 +64,21 @@ TEST(Report, GoesToAFileOrStdout) {
   EXPECT_EQ(testing::error_of([&] { report.write(dir / "none/report.json"); }).kind(), ErrorKind::io);
 }
 
+TEST(Report, PathsAreCheckedBeforehandAndLeftAlone) {
+  const TempDir dir;
+  const auto problem = [](const std::filesystem::path& path) {
+    return testing::error_of([&] { Report::require_writable(path); }).kind();
+  };
+  EXPECT_EQ(problem(dir / "none/report.json"), ErrorKind::io);
+  EXPECT_EQ(problem(dir / "."), ErrorKind::io);
+  testing::put_file(dir / "old.json", "kept");
+  Report::require_writable(dir / "old.json");
+  Report::require_writable(dir / "new.json");
+  Report::require_writable("/dev/null");
+  Report::require_writable("-");
+  EXPECT_EQ(testing::get_file(dir / "old.json"), "kept");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir / "."), {}), 1);
+}
+
 }  // namespace
 }  // namespace keel

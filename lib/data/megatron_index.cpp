@@ -1,39 +1,17 @@
-#include "megatron_index.h"
+#include "keel/data/megatron_index.h"
+
+#include <fmt/format.h>
 
 #include <cstring>
 #include <limits>
 #include <optional>
 
-#include <fmt/format.h>
-
 #include "keel/base/error.h"
+#include "token_file.h"
 
-namespace keel::detail {
-namespace {
+namespace keel {
 
-constexpr char kMagic[] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
-constexpr int64_t kHeaderBytes = 34;
-
-std::optional<TokenDtype> type_of_code(unsigned code) {
-  switch (code) {
-    case 1:
-      return TokenDtype::uint8;
-    case 2:
-      return TokenDtype::int8;
-    case 3:
-      return TokenDtype::int16;
-    case 4:
-      return TokenDtype::int32;
-    case 5:
-      return TokenDtype::int64;
-    case 8:
-      return TokenDtype::uint16;
-    default:
-      return std::nullopt;
-  }
-}
-
-}  // namespace
+using detail::kMegatronHeaderBytes;
 
 template <class T>
 T MegatronIndex::load(int64_t offset, int64_t index) const {
@@ -46,14 +24,15 @@ void MegatronIndex::fail(const std::string& what) const {
   throw Error(ErrorKind::format, what, file_.path().string());
 }
 
-MegatronIndex::MegatronIndex(const std::string& path) : file_(path) {
-  if (file_.size() < kHeaderBytes || std::memcmp(file_.bytes().data(), kMagic, sizeof kMagic) != 0) {
+MegatronIndex::MegatronIndex(const std::filesystem::path& path) : file_(path) {
+  if (file_.size() < kMegatronHeaderBytes ||
+      std::memcmp(file_.bytes().data(), detail::kMegatronMagic, sizeof detail::kMegatronMagic) != 0) {
     fail(fmt::format("not a Megatron index: {} bytes, no MMIDIDX at its start", file_.size()));
   }
   const auto version = load<uint64_t>(9, 0);
-  if (version != 1) fail(fmt::format("Megatron index of version {}, wanted 1", version));
+  if (version != detail::kMegatronVersion) fail(fmt::format("Megatron index of version {}, wanted 1", version));
   const auto code = load<uint8_t>(17, 0);
-  const auto type = type_of_code(code);
+  const auto type = token_dtype_of_megatron(code);
   if (!type) {
     const char* what = code == 6 ? " (float64)" : code == 7 ? " (float32)" : "";
     fail(fmt::format("dtype code {}{} is not a type of tokens, wanted 1 to 5 or 8", code, what));
@@ -67,7 +46,7 @@ MegatronIndex::MegatronIndex(const std::string& path) : file_(path) {
   }
   sequences_ = static_cast<int64_t>(sequences);
   entries_ = static_cast<int64_t>(entries);
-  const int64_t wanted = kHeaderBytes + 12 * sequences_ + 8 * entries_;
+  const int64_t wanted = kMegatronHeaderBytes + 12 * sequences_ + 8 * entries_;
   if (file_.size() != wanted && file_.size() != wanted + sequences_) {
     fail(fmt::format("{} bytes, wanted {} for {} sequences and {} document entries", file_.size(), wanted, sequences_,
                      entries_));
@@ -77,8 +56,8 @@ MegatronIndex::MegatronIndex(const std::string& path) : file_(path) {
 }
 
 void MegatronIndex::check_sequences() {
-  const int64_t lengths = kHeaderBytes;
-  const int64_t pointers = kHeaderBytes + 4 * sequences_;
+  const int64_t lengths = kMegatronHeaderBytes;
+  const int64_t pointers = kMegatronHeaderBytes + 4 * sequences_;
   const int64_t item = token_dtype_bytes(type_);
   for (int64_t i = 0; i < sequences_; ++i) {
     const auto length = load<int32_t>(lengths, i);
@@ -95,7 +74,7 @@ void MegatronIndex::check_sequences() {
 }
 
 void MegatronIndex::check_documents() const {
-  const int64_t array = kHeaderBytes + 12 * sequences_;
+  const int64_t array = kMegatronHeaderBytes + 12 * sequences_;
   if (entries_ < 1) fail("the document array is empty");
   int64_t previous = 0;
   for (int64_t k = 0; k < entries_; ++k) {
@@ -112,9 +91,9 @@ void MegatronIndex::check_documents() const {
 }
 
 int64_t MegatronIndex::document_start(int64_t k) const {
-  const auto sequence = load<int64_t>(kHeaderBytes + 12 * sequences_, k);
+  const auto sequence = load<int64_t>(kMegatronHeaderBytes + 12 * sequences_, k);
   if (sequence == sequences_) return tokens_;
-  return load<int64_t>(kHeaderBytes + 4 * sequences_, sequence) / token_dtype_bytes(type_);
+  return load<int64_t>(kMegatronHeaderBytes + 4 * sequences_, sequence) / token_dtype_bytes(type_);
 }
 
 int64_t MegatronIndex::first_document_from(int64_t token) const {
@@ -135,4 +114,9 @@ int64_t MegatronIndex::document_of(int64_t token) const {
   return first_document_from(token + 1) - 1;
 }
 
-}  // namespace keel::detail
+void MegatronIndex::check_bin(const MappedFile& bin) const {
+  detail::require_size(bin.path(), bin.size(), tokens_ * token_dtype_bytes(type_),
+                       fmt::format("the {} {} tokens of its index", tokens_, to_string(type_)));
+}
+
+}  // namespace keel

@@ -8,11 +8,11 @@
 
 #include <fmt/format.h>
 
-#include "data_manifest.h"
 #include "keel/base/error.h"
 #include "keel/base/files.h"
 #include "keel/base/hash.h"
 #include "keel/base/suggest.h"
+#include "keel/data/data_manifest.h"
 #include "keel/data/token_shards.h"
 #include "token_stream.h"
 
@@ -141,47 +141,34 @@ void set_streams(TokenData& data, std::vector<Shard> train, std::vector<Shard> v
   if (!data.train && !data.val) throw Error(ErrorKind::format, "the data has no tokens", data.path);
 }
 
-void check_against_manifest(const Shard& shard, const detail::DataManifest::Shard& recorded) {
-  const auto differs = [&](const char* what, int64_t found, int64_t wanted) {
-    if (found == wanted) return;
-    throw Error(ErrorKind::format, fmt::format("{} {}, the manifest says {}", found, what, wanted), shard.info.path);
-  };
-  differs("bytes", shard.info.bytes, recorded.bin_bytes);
-  differs("tokens", shard.info.tokens, recorded.tokens);
-  differs("documents", shard.info.documents, recorded.documents);
-}
-
-void refuse_unlisted(const std::string& folder, const detail::DataManifest& manifest) {
-  for (const std::string& bin : bins_in_folder(folder)) {
-    const std::string name = fs::path(bin).stem().string();
-    const bool listed = std::any_of(manifest.shards.begin(), manifest.shards.end(),
-                                    [&](const auto& shard) { return shard.name == name; });
-    if (!listed) throw Error(ErrorKind::format, "not in the manifest of its folder", bin);
-  }
+void refuse_unlisted(const std::string& folder, const DataManifest& manifest) {
+  const std::vector<std::string> names = unlisted_shard_files(folder, manifest);
+  if (names.empty()) return;
+  throw Error(ErrorKind::format, "not in the manifest of its folder", (fs::path(folder) / names.front()).string());
 }
 
 TokenData open_keel_folder(const std::string& path) {
   TokenData data;
   data.path = path;
   data.format = DataFormat::keel;
-  data.manifest_path = (fs::path(path) / "manifest.json").string();
-  detail::DataManifest manifest = detail::read_data_manifest(path);
+  data.manifest_path = (fs::path(path) / kManifestName).string();
+  DataManifest manifest = read_data_manifest(path);
   refuse_unlisted(path, manifest);
   std::sort(manifest.shards.begin(), manifest.shards.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   std::vector<Shard> train, val;
   for (const auto& recorded : manifest.shards) {
     Shard shard = detail::open_megatron_shard((fs::path(path) / (recorded.name + ".bin")).string());
-    check_against_manifest(shard, recorded);
-    shard.info.xxh3 = recorded.bin_xxh3;
+    require_as_recorded(manifest, recorded, *shard.index, shard.file);
+    shard.info.xxh3 = recorded.bin.xxh3;
     (recorded.name.starts_with("val-") ? val : train).push_back(std::move(shard));
   }
-  data.vocab_size = manifest.vocab_size;
-  data.eod_id = manifest.eod_id;
-  if (!manifest.tokenizer_file.empty()) {
-    data.tokenizer_path = (fs::path(path) / manifest.tokenizer_file).string();
-    data.tokenizer_sha256 = manifest.tokenizer_sha256;
-    if (sha256_of_file(data.tokenizer_path) != manifest.tokenizer_sha256) {
+  if (manifest.tokenizer) {
+    data.vocab_size = manifest.tokenizer->vocab_size;
+    data.eod_id = manifest.tokenizer->eod_id;
+    data.tokenizer_path = (fs::path(path) / manifest.tokenizer->file).string();
+    data.tokenizer_sha256 = manifest.tokenizer->sha256;
+    if (sha256_of_file(data.tokenizer_path) != data.tokenizer_sha256) {
       throw Error(ErrorKind::format, "not the tokenizer of the manifest: its SHA-256 differs", data.tokenizer_path);
     }
   }
@@ -209,7 +196,8 @@ std::string_view to_string(DataFormat format) {
 }
 
 TokenData open_token_data(const std::string& path, DataFormat format) {
-  const bool has_manifest = is_file(fs::path(path) / "manifest.json");
+  std::error_code code;
+  const bool has_manifest = fs::exists(fs::path(path) / kManifestName, code);
   if (format == DataFormat::keel || (format == DataFormat::automatic && has_manifest)) return open_keel_folder(path);
   const Files files = find_files(path);
   if (files.bins.empty()) throw Error(ErrorKind::format, "no token shards (.bin files) in this folder", path);

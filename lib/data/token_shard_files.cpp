@@ -8,6 +8,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/files.h"
+#include "token_file.h"
 #include "token_stream.h"
 
 namespace keel::detail {
@@ -60,14 +61,15 @@ void open_mask(Shard& shard) {
   shard.info.mask_path = path;
 }
 
-[[noreturn]] void wrong_size(const Shard& shard, int64_t wanted, const std::string& because) {
-  throw Error(ErrorKind::format,
-              fmt::format("{}: {} bytes, wanted {} for {}", shard.info.bytes < wanted ? "truncated" : "trailing bytes",
-                          shard.info.bytes, wanted, because),
-              shard.info.path);
-}
-
 }  // namespace
+
+void require_size(const fs::path& path, int64_t bytes, int64_t wanted, const std::string& because) {
+  if (bytes == wanted) return;
+  throw Error(ErrorKind::format,
+              fmt::format("{}: {} bytes, wanted {} for {}", bytes < wanted ? "truncated" : "trailing bytes", bytes,
+                          wanted, because),
+              path.string());
+}
 
 Shard open_megatron_shard(const std::string& bin_path) {
   Shard shard = open_shard(bin_path);
@@ -76,10 +78,7 @@ Shard open_megatron_shard(const std::string& bin_path) {
   shard.info.type = shard.index->type();
   shard.info.tokens = shard.index->tokens();
   shard.info.documents = shard.index->documents();
-  const int64_t wanted = shard.info.tokens * token_dtype_bytes(shard.info.type);
-  if (shard.info.bytes != wanted) {
-    wrong_size(shard, wanted, fmt::format("{} {} tokens of its index", shard.info.tokens, to_string(shard.info.type)));
-  }
+  shard.index->check_bin(shard.file);
   open_mask(shard);
   return shard;
 }
@@ -92,7 +91,9 @@ Shard open_llmc_shard(const std::string& bin_path) {
   Shard shard = open_shard(bin_path);
   const auto kind = llmc_kind(shard.file);
   if (!kind) throw Error(ErrorKind::format, "not an llm.c token shard: unknown magic number", bin_path);
-  if (shard.info.bytes < kLlmcHeaderBytes) wrong_size(shard, kLlmcHeaderBytes, "the header of an llm.c token shard");
+  if (shard.info.bytes < kLlmcHeaderBytes) {
+    require_size(bin_path, shard.info.bytes, kLlmcHeaderBytes, "the header of an llm.c token shard");
+  }
   const int32_t version = header_word(shard.file, 1);
   if (version != kind->version) {
     throw Error(ErrorKind::format,
@@ -105,9 +106,8 @@ Shard open_llmc_shard(const std::string& bin_path) {
   shard.info.tokens = tokens;
   shard.data_offset = kLlmcHeaderBytes;
   const int64_t wanted = kLlmcHeaderBytes + tokens * token_dtype_bytes(kind->type);
-  if (shard.info.bytes != wanted) {
-    wrong_size(shard, wanted, fmt::format("the {} {} tokens of its header", tokens, to_string(kind->type)));
-  }
+  require_size(bin_path, shard.info.bytes, wanted,
+               fmt::format("the {} {} tokens of its header", tokens, to_string(kind->type)));
   open_mask(shard);
   return shard;
 }

@@ -10,14 +10,9 @@
 
 #include "keel/base/export.h"
 #include "keel/base/view.h"
+#include "keel/data/token_dtype.h"
 
 namespace keel {
-
-/// How a token is stored. Megatron's dtype codes 1..5 and 8 (floats are refused), and llm.c's uint32.
-enum class TokenDtype { uint8, int8, int16, uint16, int32, uint32, int64 };
-
-KEEL_API int64_t token_dtype_bytes(TokenDtype type);
-KEEL_API std::string_view to_string(TokenDtype type);
 
 /// What a data set is made of. `automatic` tells the first three apart by their content; nanogpt (headerless uint16) is
 /// read only when named, as nothing in such a file can be checked.

@@ -31,39 +31,14 @@ int64_t widen(const std::byte* source, int64_t count, int64_t limit, int32_t* ou
 }
 
 int64_t widen(TokenDtype type, const std::byte* source, int64_t count, int64_t limit, int32_t* out) {
-  switch (type) {
-    case TokenDtype::uint8:
-      return widen<uint8_t>(source, count, limit, out);
-    case TokenDtype::int8:
-      return widen<int8_t>(source, count, limit, out);
-    case TokenDtype::int16:
-      return widen<int16_t>(source, count, limit, out);
-    case TokenDtype::uint16:
-      return widen<uint16_t>(source, count, limit, out);
-    case TokenDtype::int32:
-      return widen<int32_t>(source, count, limit, out);
-    case TokenDtype::uint32:
-      return widen<uint32_t>(source, count, limit, out);
-    case TokenDtype::int64:
-      return widen<int64_t>(source, count, limit, out);
-  }
-  throw Error(ErrorKind::internal, "unknown token type");
+  return with_token_type(type, [&](auto token) { return widen<decltype(token)>(source, count, limit, out); });
 }
 
-int64_t token_at(const detail::Shard& shard, int64_t token) {
-  const auto bytes = shard.tokens(token, 1);
-  uint64_t bits = 0;
-  std::memcpy(&bits, bytes.data(), bytes.size());
-  switch (shard.info.type) {
-    case TokenDtype::int8:
-      return static_cast<int8_t>(bits);
-    case TokenDtype::int16:
-      return static_cast<int16_t>(bits);
-    case TokenDtype::int32:
-      return static_cast<int32_t>(bits);
-    default:
-      return static_cast<int64_t>(bits);
-  }
+int64_t token_at(const detail::Shard& shard, int64_t at) {
+  return with_token_type(shard.info.type, [&](auto token) {
+    std::memcpy(&token, shard.tokens(at, 1).data(), sizeof token);
+    return static_cast<int64_t>(token);
+  });
 }
 
 [[noreturn]] void refuse_token(const detail::Shard& shard, int64_t token, int64_t limit) {
@@ -96,43 +71,6 @@ void for_pieces(const TokenStream::Impl& stream, int64_t begin, int64_t end, Bod
 }
 
 }  // namespace
-
-int64_t token_dtype_bytes(TokenDtype type) {
-  switch (type) {
-    case TokenDtype::uint8:
-    case TokenDtype::int8:
-      return 1;
-    case TokenDtype::int16:
-    case TokenDtype::uint16:
-      return 2;
-    case TokenDtype::int32:
-    case TokenDtype::uint32:
-      return 4;
-    case TokenDtype::int64:
-      return 8;
-  }
-  throw Error(ErrorKind::internal, "unknown token type");
-}
-
-std::string_view to_string(TokenDtype type) {
-  switch (type) {
-    case TokenDtype::uint8:
-      return "uint8";
-    case TokenDtype::int8:
-      return "int8";
-    case TokenDtype::int16:
-      return "int16";
-    case TokenDtype::uint16:
-      return "uint16";
-    case TokenDtype::int32:
-      return "int32";
-    case TokenDtype::uint32:
-      return "uint32";
-    case TokenDtype::int64:
-      return "int64";
-  }
-  throw Error(ErrorKind::internal, "unknown token type");
-}
 
 size_t TokenStream::Impl::shard_of(int64_t token) const {
   const auto after = std::upper_bound(infos.begin(), infos.end(), token,
@@ -198,7 +136,7 @@ std::vector<int64_t> TokenStream::document_starts(int64_t begin, int64_t end) co
   check_range(begin, end, tokens(), end - begin);
   std::vector<int64_t> starts;
   for_pieces(*impl_, begin, end, [&](const detail::Shard& shard, int64_t first, int64_t count) {
-    const detail::MegatronIndex& index = *shard.index;
+    const MegatronIndex& index = *shard.index;
     for (int64_t k = index.first_document_from(first); k < index.documents(); ++k) {
       const int64_t start = index.document_start(k);
       if (start >= first + count) break;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "keel/base/mapped_file.h"
+#include "keel/data/megatron_index.h"
 #include "keel/data/token_shards.h"
-#include "megatron_index.h"
 
 namespace keel::detail {
 

@@ -64,8 +64,9 @@ View<const float, 2> Decoder::head_input() const {
   return stream_->branch_input(static_cast<int64_t>(plan_.sublayers.size()));
 }
 
-void Decoder::loss(const ParameterBuffers& p, const FlatBatch& batch, View<StepScalars, 1> scalars,
-                   View<float, 1> nll) {
+/// The loss of the batch; dx and dW null: without gradients.
+void Decoder::head(const ParameterBuffers& p, const FlatBatch& batch, View<StepScalars, 1> scalars, View<float, 1> nll,
+                   View<float, 2> dx, View<float, 2> dW) {
   cross_entropy(ctx_, {.x = head_input(),
                        .W = p.matrix(p.layout->head),
                        .targets = batch.targets,
@@ -73,8 +74,13 @@ void Decoder::loss(const ParameterBuffers& p, const FlatBatch& batch, View<StepS
                        .logits = {arena_.at(plan_.logits), {plan_.logits_rows, config_.vocab_size}},
                        .scalars = scalars,
                        .nll = nll,
-                       .dx = {},
-                       .dW = {}});
+                       .dx = dx,
+                       .dW = dW});
+}
+
+void Decoder::loss(const ParameterBuffers& p, const FlatBatch& batch, View<StepScalars, 1> scalars,
+                   View<float, 1> nll) {
+  head(p, batch, scalars, nll, {}, {});
 }
 
 /// Gradients that operations only ever add to: norms, embedding and head. Those of the branches' matrices are
@@ -92,15 +98,7 @@ bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch
   const int64_t n = static_cast<int64_t>(plan_.sublayers.size());
   if (!forward(p, batch)) return false;
   if (!accumulate) zero_sparse_gradients(p);
-  cross_entropy(ctx_, {.x = head_input(),
-                       .W = p.matrix(p.layout->head),
-                       .targets = batch.targets,
-                       .weights = batch.weights,
-                       .logits = {arena_.at(plan_.logits), {plan_.logits_rows, config_.vocab_size}},
-                       .scalars = scalars,
-                       .nll = nll,
-                       .dx = stream_->branch_input_gradient(n),
-                       .dW = p.d_matrix(p.layout->head)});
+  head(p, batch, scalars, nll, stream_->branch_input_gradient(n), p.d_matrix(p.layout->head));
   for (int64_t i = n - 1; i >= 0; --i) {
     if (interrupted_ && interrupted_()) return false;
     const Sublayer& sublayer = plan_.sublayers[i];

@@ -67,6 +67,8 @@ class KEEL_API Decoder {
 
  private:
   Branches& branch(const Sublayer& sublayer);
+  void head(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
+            View<float, 1> nll, View<float, 2> dx, View<float, 2> dW);
   void zero_sparse_gradients(const ParameterBuffers& parameters);
 
   Context& ctx_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "keel/base/error.h"
@@ -93,9 +94,51 @@ ResumedConfig resume_config(const JsonDocument& document, const std::function<vo
     if (!may_override(key)) throw Error(ErrorKind::config, key + " can't change within a run", "--override");
     now.apply_set(assignment);
   }
-  ResumedConfig result{.config = now, .before = before, .commanded = commanded, .overrides = {}};
-  for (const ConfigDifference& d : differences(commanded, now)) result.overrides.push_back({d.key, d.before, d.after});
+  ResumedConfig result{
+      .config = now,
+      .earlier = {.run_json = document.root(), .before = before, .commanded = commanded, .overrides = {}}};
+  for (const ConfigDifference& d : differences(commanded, now)) {
+    result.earlier.overrides.push_back({d.key, d.before, d.after});
+  }
   return result;
+}
+
+std::string resumed_init(const EarlierRun& earlier, const std::string& init_path) {
+  const Json init = earlier.run_json.value("init", Json());
+  std::string before = init.is_string() ? init.get<std::string>() : "";
+  if (!init_path.empty() && init_path != before) {
+    throw Error(ErrorKind::config, "the run started from '" + before + "', not '" + init_path + "'", "--init",
+                "leave it out");
+  }
+  return before;
+}
+
+void require_same_run(const EarlierRun& earlier, const RunSetup& setup, const Checkpoint& checkpoint) {
+  if (checkpoint.trainer.contains("data")) require_same_data(earlier.run_json["data"], data_identity(setup));
+  TrainFacts facts{
+      .data_vocab_size = setup.settings.model.vocab_size, .data_eod_id = setup.settings.data.eod_id, .init_model = {}};
+  if (!setup.init_path.empty()) facts.init_model = setup.settings.model;
+  require_same_rates(resolve_settings(earlier.before, facts), resolve_settings(earlier.commanded, facts),
+                     checkpoint.step);
+}
+
+void keep_micro_batch(const Checkpoint& checkpoint, TrainSettings& settings) {
+  if (!settings.micro_batch_is_auto) return;
+  const int64_t micro = checkpoint.trainer.value("micro_batch_sequences", settings.micro_batch_sequences);
+  if (micro < 1 || settings.batch_sequences % micro != 0) {
+    throw Error(ErrorKind::format,
+                fmt::format("micro_batch_sequences {} does not divide a batch of {}", micro, settings.batch_sequences),
+                checkpoint.path + "/trainer.json");
+  }
+  settings.micro_batch_sequences = micro;
+}
+
+Json recorded_overrides(const EarlierRun& earlier, int64_t step) {
+  Json list = earlier.run_json["overrides"];
+  for (const AppliedOverride& o : earlier.overrides) {
+    list.push_back({{"from_step", step}, {"key", o.key}, {"before", o.before}, {"after", o.after}});
+  }
+  return list;
 }
 
 void require_same_rates(const TrainSettings& before, const TrainSettings& now, int64_t done) {

@@ -18,6 +18,14 @@ struct AppliedOverride {
   std::string key, before, after;
 };
 
+/// The run as its directory has it, for comparing.
+struct EarlierRun {
+  Json run_json;
+  Config before;     ///< its config
+  Config commanded;  ///< with the command on top but without overrides: differs from `before` in the length at most
+  std::vector<AppliedOverride> overrides;
+};
+
 /// The config of a run that goes on: what its run.json says, then what the command says on top. `command` applies
 /// config file, --set and flags to a config. Whatever differs from the run's own value is Error(config) that names
 /// both, except
@@ -26,12 +34,25 @@ struct AppliedOverride {
 ///     neither the data nor the model.
 struct ResumedConfig {
   Config config;
-  Config before;     ///< as the run had it
-  Config commanded;  ///< `config` without the overrides: differs from `before` in the length at most
-  std::vector<AppliedOverride> overrides;
+  EarlierRun earlier;
 };
 KEEL_API ResumedConfig resume_config(const JsonDocument& run_json, const std::function<void(Config&)>& command,
                                      const std::vector<std::string>& overrides);
+
+/// The folder that the run started from, "" for none. Error(config) if the command names another (`init_path` not
+/// empty).
+KEEL_API std::string resumed_init(const EarlierRun& earlier, const std::string& init_path);
+
+/// The checkpoint and the command must belong to one run: the same data (require_same_data), the same rates of the
+/// finished steps (require_same_rates).
+KEEL_API void require_same_run(const EarlierRun& earlier, const RunSetup& setup, const Checkpoint& checkpoint);
+
+/// An automatic micro-batch stays what it was, as it decides the order of sums. Error(format) if the checkpoint's is
+/// impossible.
+KEEL_API void keep_micro_batch(const Checkpoint& checkpoint, TrainSettings& settings);
+
+/// `overrides` of run.json when the run goes on after step `step`: the earlier ones and those of this command.
+KEEL_API Json recorded_overrides(const EarlierRun& earlier, int64_t step);
 
 /// Error(config) that names both lengths, unless steps 0 .. done - 1 have the same learning rates in both settings.
 KEEL_API void require_same_rates(const TrainSettings& before, const TrainSettings& now, int64_t done);

@@ -19,20 +19,60 @@ FileLock lock_of(const std::string& path) {
   return {fs::path(path) / "lock", "the run directory"};
 }
 
-/// Everything a run leaves, and nothing else.
+bool is_checkpoint_name(const std::string& name) {
+  return name.starts_with("step-") && name.find_first_not_of("0123456789", 5) == std::string::npos && name.size() > 5;
+}
+
+bool is_rewound_metrics(const std::string& name) {
+  constexpr std::string_view kStart = "metrics.before-resume-", kEnd = ".jsonl";
+  if (!name.starts_with(kStart) || !name.ends_with(kEnd) || name.size() <= kStart.size() + kEnd.size()) return false;
+  return name.find_first_not_of("0123456789", kStart.size()) == name.size() - kEnd.size();
+}
+
+/// Everything a run leaves, and nothing else; run.json last, so that what is left of an interrupted removal still is a
+/// run's.
 void remove_run_files(const std::string& path) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    const std::string name = entry.path().filename().string();
-    const bool ours = name == "run.json" || name == "metrics.jsonl" || name == "events.jsonl" ||
-                      name == "report.json" || name == "checkpoints" || name.starts_with("metrics.before-resume-") ||
-                      name.starts_with("events.out.tfevents.") || is_temporary_name(name);
-    if (ours) fs::remove_all(entry.path());
+  std::vector<fs::path> ours;
+  const auto collect = [&](const fs::path& folder, auto is_ours) {
+    if (!fs::is_directory(folder)) return;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      if (is_ours(name) || is_temporary_name(name)) ours.push_back(entry.path());
+    }
+  };
+  collect(path + "/checkpoints", is_checkpoint_name);
+  collect(path, [](const std::string& name) {
+    return name == "metrics.jsonl" || name == "events.jsonl" || name == "report.json" || is_rewound_metrics(name) ||
+           name.starts_with("events.out.tfevents.");
+  });
+  for (const fs::path& entry : ours) fs::remove_all(entry);
+  fs::remove(path + "/run.json");
+}
+
+bool is_run_json_of_keel(const std::string& path) {
+  try {
+    const JsonDocument document = read_json(path, ErrorKind::format);
+    return document.root().is_object() && document.root().value("schema", Json()) == "keel.run/1";
+  } catch (const Error&) {
+    return false;
   }
 }
 
-/// A run's report.json and checkpoints would mix with a data set's or a model's, and --force would remove theirs.
-void require_no_other_output(const std::string& path) {
-  if (fs::exists(path + "/run.json")) return;
+}  // namespace
+
+RunDirectory::RunDirectory(std::string path, FileLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+
+void RunDirectory::require_creatable(const std::string& path, bool replace) {
+  if (is_run_directory(path)) {
+    if (!is_run_json_of_keel(path + "/run.json")) {
+      throw Error(ErrorKind::usage, "the folder holds a run.json that is no keel run's", path,
+                  "name another for the run");
+    }
+    if (replace) return;
+    throw Error(ErrorKind::usage, "the run directory exists already", path,
+                "--resume continues it, --force starts afresh");
+  }
+  // A run's report.json and checkpoints would mix with a data set's or a model's, and --force would remove theirs.
   for (const char* name : {"manifest.json", "config.json", "report.json", "metrics.jsonl", "checkpoints"}) {
     const fs::path entry = fs::path(path) / name;
     // A run that was killed before its first step leaves an empty folder for checkpoints.
@@ -42,12 +82,8 @@ void require_no_other_output(const std::string& path) {
   }
 }
 
-}  // namespace
-
-RunDirectory::RunDirectory(std::string path, FileLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
-
 RunDirectory RunDirectory::create(const std::string& path, bool replace) {
-  require_no_other_output(path);
+  require_creatable(path, replace);
   make_directories(path);
   RunDirectory run(path, lock_of(path));
   if (replace) remove_run_files(path);
@@ -168,6 +204,10 @@ void RunDirectory::log_event(const std::string& name, const Json& fields) {
 void RunDirectory::sync() {
   metrics().sync();
   events().sync();
+}
+
+bool is_run_directory(const std::string& path) {
+  return fs::exists(path + "/run.json");
 }
 
 bool logs_step(const TrainSettings& settings, int64_t step) {

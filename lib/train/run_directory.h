@@ -29,8 +29,11 @@ struct MetricsLine {
 ///   ends report.json     written at the end checkpoints/
 class KEEL_API RunDirectory {
  public:
-  /// A new directory, or one that is there already (with `replace` an earlier run's files are removed first).
-  /// Error(io) if another process trains in it, Error(usage) if it holds what another tool made (a data set, a model).
+  /// Error(usage) if a run directory cannot appear there: it holds a run (unless `replace`), a run.json that is no
+  /// run's, or what another tool made (a data set, a model). Touches nothing.
+  static void require_creatable(const std::string& path, bool replace);
+  /// A new directory, or one that is there already. With `replace` an earlier run's files are removed first, those that
+  /// a run leaves and no others. Errors as require_creatable, and Error(io) if another process trains in it.
   static RunDirectory create(const std::string& path, bool replace);
   /// An existing one.
   static RunDirectory open(const std::string& path);
@@ -69,6 +72,8 @@ class KEEL_API RunDirectory {
   std::unique_ptr<LineAppender> metrics_, events_;
 };
 
+/// True if there is a run.json.
+KEEL_API bool is_run_directory(const std::string& path);
 /// True if a run with these settings logs step `step` (1 .. steps): the first, the last, and every log_every-th.
 KEEL_API bool logs_step(const TrainSettings& settings, int64_t step);
 /// True if it validates after step `step`: every validate.every_steps and after the last.

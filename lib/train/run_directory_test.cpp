@@ -103,6 +103,38 @@ TEST_F(RunDirectoryTest, ReplacingRemovesARunAndNothingElse) {
   EXPECT_TRUE(fs::is_empty(run() + "/checkpoints"));
 }
 
+TEST_F(RunDirectoryTest, ReplacingTakesNothingThatOnlyLooksLikeARuns) {
+  { RunDirectory::create(run(), false).write_run_json({{"schema", "keel.run/1"}}); }
+  fs::create_directories(run() + "/checkpoints/step-00000002");
+  for (const char* mine : {"/checkpoints/notes.txt", "/checkpoints/step-best", "/metrics.before-resume-old.jsonl"}) {
+    std::ofstream(run() + mine) << "mine";
+  }
+  const RunDirectory again = RunDirectory::create(run(), true);
+  EXPECT_FALSE(fs::exists(run() + "/checkpoints/step-00000002"));
+  for (const char* mine : {"/checkpoints/notes.txt", "/checkpoints/step-best", "/metrics.before-resume-old.jsonl"}) {
+    EXPECT_TRUE(fs::exists(run() + mine)) << mine;
+  }
+}
+
+TEST_F(RunDirectoryTest, AForeignRunJsonIsNeverReplaced) {
+  fs::create_directories(run() + "/checkpoints/step-00000001");
+  for (const char* text : {"{}", "not json", R"({"schema": "other/1"})", "[]"}) {
+    std::ofstream(run() + "/run.json") << text;
+    std::ofstream(run() + "/metrics.jsonl") << "mine";
+    for (const bool replace : {false, true}) {
+      try {
+        RunDirectory::create(run(), replace);
+        ADD_FAILURE() << "accepted " << text;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::usage);
+      }
+    }
+    EXPECT_TRUE(fs::exists(run() + "/metrics.jsonl"));
+    EXPECT_TRUE(fs::exists(run() + "/checkpoints/step-00000001"));
+    EXPECT_FALSE(fs::exists(run() + "/lock"));
+  }
+}
+
 TEST_F(RunDirectoryTest, WhatAnotherToolMadeIsRefused) {
   fs::create_directories(path_);
   std::ofstream(run() + "/manifest.json") << "{}";

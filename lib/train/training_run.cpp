@@ -24,32 +24,15 @@ constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 /// One process's part of a run.
 class TrainingRun {
  public:
-  TrainingRun(Context& ctx, const RunSetup& setup, RunDirectory& directory, double product_rate, Progress& progress)
-      : setup_(setup),
-        settings_(setup.settings),
-        directory_(directory),
-        progress_(progress),
-        trainer_(ctx, settings_, *setup.train, setup.validation.get(), [] { return stop_requested(); }) {
+  TrainingRun(const RunSetup& setup, Trainer& trainer, RunDirectory& directory, double product_rate, Progress& progress)
+      : setup_(setup), settings_(setup.settings), directory_(directory), progress_(progress), trainer_(trainer) {
     outcome_.final_loss = outcome_.grad_norm = kNoValue;
     outcome_.product_rate = product_rate;
   }
 
-  void start() {
-    if (setup_.init) {
-      trainer_.load_weights(setup_.init->tensors);
-    } else {
-      trainer_.initialise();
-    }
-    directory_.log_event("start", {{"steps", settings_.steps}});
-  }
+  void start() { directory_.log_event("start", {{"steps", settings_.steps}}); }
 
   void resume(const Checkpoint& checkpoint) {
-    trainer_.load_weights(checkpoint.model);
-    if (!checkpoint.optimizer) {
-      throw Error(ErrorKind::format, "the checkpoint has no optimiser state", checkpoint.path,
-                  "--init starts a new run from its weights");
-    }
-    trainer_.load_optimizer(*checkpoint.optimizer);
     const Json& state = checkpoint.trainer;
     outcome_.step = saved_step_ = checkpoint.step;
     outcome_.train_seconds = state.value("seconds", 0.0);
@@ -79,7 +62,7 @@ class TrainingRun {
     }
     progress_.finish();
     if (!stop_is_urgent() && !weights_are_suspect_) save();
-    directory_.log_event("end", {{"status", status_name()}, {"step", outcome_.step}});
+    directory_.log_event("end", {{"status", names_of(outcome_.status).event}, {"step", outcome_.step}});
     directory_.sync();
     for (const CheckpointEntry& entry : list_checkpoints(directory_.path())) {
       if (entry.damage.empty()) outcome_.checkpoints.push_back(entry.path);
@@ -264,25 +247,11 @@ class TrainingRun {
             .tokenizer_path = setup_.data.front().tokenizer_path};
   }
 
-  const char* status_name() const {
-    switch (outcome_.status) {
-      case RunStatus::completed:
-        return "completed";
-      case RunStatus::interrupted:
-        return "interrupted";
-      case RunStatus::time_limit:
-        return "time_limit";
-      case RunStatus::diverged:
-        return "diverged";
-    }
-    return "?";
-  }
-
   const RunSetup& setup_;
   const TrainSettings& settings_;
   RunDirectory& directory_;
   Progress& progress_;
-  Trainer trainer_;
+  Trainer& trainer_;
   RunOutcome outcome_;
   Stopwatch since_start_, since_save_;
   double smoothed_ = 0;               // seconds a step
@@ -293,74 +262,35 @@ class TrainingRun {
 
 }  // namespace
 
-int RunOutcome::exit_code() const {
-  switch (status) {
-    case RunStatus::completed:
-      return kExitOk;
-    case RunStatus::interrupted:
-      return exit_code_of_signal(signal);
-    case RunStatus::time_limit:
-      return kExitTimeLimit;
-    case RunStatus::diverged:
-      return kExitDiverged;
+std::unique_ptr<Trainer> make_trainer(Context& ctx, const RunSetup& setup, const Checkpoint* resume) {
+  auto trainer = std::make_unique<Trainer>(ctx, setup.settings, *setup.train, setup.validation.get(),
+                                           [] { return stop_requested(); });
+  if (resume == nullptr) {
+    if (setup.init) {
+      trainer->load_weights(setup.init->tensors);
+    } else {
+      trainer->initialise();
+    }
+    return trainer;
   }
-  return kExitInternal;
+  if (!resume->optimizer) {
+    throw Error(ErrorKind::format, "the checkpoint has no optimiser state", resume->path,
+                "--init starts a new run from its weights");
+  }
+  trainer->load_weights(resume->model);
+  trainer->load_optimizer(*resume->optimizer);
+  return trainer;
 }
 
-RunOutcome run_training(Context& ctx, const RunSetup& setup, RunDirectory& directory, const RunOptions& options,
+RunOutcome run_training(const RunSetup& setup, Trainer& trainer, RunDirectory& directory, const RunStart& start,
                         Progress& progress) {
-  TrainingRun run(ctx, setup, directory, options.product_rate, progress);
-  if (options.resume) {
-    run.resume(*options.resume);
+  TrainingRun run(setup, trainer, directory, start.product_rate, progress);
+  if (start.resume != nullptr) {
+    run.resume(*start.resume);
   } else {
     run.start();
   }
   return run.run();
-}
-
-Json outcome_json(const RunOutcome& o, const RunSetup& setup) {
-  const TrainSettings& s = setup.settings;
-  Json r;
-  r["status"] = o.status == RunStatus::completed  ? "completed"
-                : o.status == RunStatus::diverged ? "diverged"
-                                                  : "interrupted";
-  if (o.status == RunStatus::interrupted) r["stopped_by"] = signal_name(o.signal);
-  if (o.status == RunStatus::time_limit) r["stopped_by"] = "time_limit";
-  r["steps"] = o.step;
-  r["tokens"] = o.step * s.tokens_per_step();
-  r["tokens_per_step"] = s.tokens_per_step();
-  r["parameters"] = count_parameters(s.model).total;
-  r["final_loss"] = nullptr;
-  if (o.step > 0 && !o.non_finite_step) set_number(r, "final_loss", o.final_loss);
-  r["val_loss"] = nullptr;
-  if (o.val_loss) set_number(r, "val_loss", *o.val_loss);
-  if (o.unigram_loss) set_number(r, "unigram_loss", *o.unigram_loss);
-  r["tokens_per_second"] = nullptr;
-  r["model_flops_utilisation"] = nullptr;
-  if (o.step > 0 && o.train_seconds > 0) {
-    const double tokens_per_second = static_cast<double>(o.step * s.tokens_per_step()) / o.train_seconds;
-    set_number(r, "tokens_per_second", tokens_per_second);
-    if (o.product_rate > 0) {
-      const double flops = tokens_per_second * train_flops_per_token(s.model, s.sequence_length());
-      set_number(r, "model_flops_utilisation", flops / o.product_rate);
-      set_number(r, "measured_product_flops_per_second", o.product_rate);
-    }
-  }
-  set_number(r, "train_seconds", o.train_seconds);
-  set_number(r, "validate_seconds", o.validate_seconds);
-  set_number(r, "save_seconds", o.save_seconds);
-  r["peak_memory_bytes"] = o.peak_memory_bytes;
-  r["divergence"] = nullptr;
-  if (o.non_finite_step) {
-    Json divergence;
-    divergence["criterion"] = "nonfinite";
-    divergence["step"] = *o.non_finite_step;
-    set_number(divergence, "learning_rate", o.non_finite_learning_rate);
-    divergence["nonfinite"] = true;
-    r["divergence"] = divergence;
-  }
-  r["checkpoints"] = o.checkpoints;
-  return r;
 }
 
 }  // namespace keel

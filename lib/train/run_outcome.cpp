@@ -1,0 +1,80 @@
+#include "keel/train/run_outcome.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "keel/base/error.h"
+#include "keel/base/signals.h"
+
+namespace keel {
+
+const RunStatusNames& names_of(RunStatus status) {
+  static constexpr RunStatusNames kNames[] = {
+      {"completed", "completed", "completed", false, kExitOk},
+      {"interrupted", "interrupted", "interrupted", true, 128},
+      {"time_limit", "interrupted", "stopped at its time limit", true, kExitTimeLimit},
+      {"diverged", "diverged", "diverged", false, kExitDiverged},
+  };
+  return kNames[static_cast<int>(status)];
+}
+
+int RunOutcome::exit_code() const {
+  return status == RunStatus::interrupted ? exit_code_of_signal(signal) : names_of(status).exit_code;
+}
+
+Json outcome_json(const RunOutcome& o, const TrainSettings& s) {
+  Json r;
+  r["status"] = names_of(o.status).report;
+  if (o.status == RunStatus::interrupted) r["stopped_by"] = signal_name(o.signal);
+  if (o.status == RunStatus::time_limit) r["stopped_by"] = "time_limit";
+  r["steps"] = o.step;
+  r["tokens"] = o.step * s.tokens_per_step();
+  r["tokens_per_step"] = s.tokens_per_step();
+  r["parameters"] = count_parameters(s.model).total;
+  r["final_loss"] = nullptr;
+  if (o.step > 0 && !o.non_finite_step) set_number(r, "final_loss", o.final_loss);
+  r["val_loss"] = nullptr;
+  if (o.val_loss) set_number(r, "val_loss", *o.val_loss);
+  if (o.unigram_loss) set_number(r, "unigram_loss", *o.unigram_loss);
+  r["tokens_per_second"] = nullptr;
+  r["model_flops_utilisation"] = nullptr;
+  if (o.step > 0 && o.train_seconds > 0) {
+    const double tokens_per_second = static_cast<double>(o.step * s.tokens_per_step()) / o.train_seconds;
+    set_number(r, "tokens_per_second", tokens_per_second);
+    if (o.product_rate > 0) {
+      const double flops = tokens_per_second * train_flops_per_token(s.model, s.sequence_length());
+      set_number(r, "model_flops_utilisation", flops / o.product_rate);
+      set_number(r, "measured_product_flops_per_second", o.product_rate);
+    }
+  }
+  set_number(r, "train_seconds", o.train_seconds);
+  set_number(r, "validate_seconds", o.validate_seconds);
+  set_number(r, "save_seconds", o.save_seconds);
+  r["peak_memory_bytes"] = o.peak_memory_bytes;
+  r["divergence"] = nullptr;
+  if (o.non_finite_step) {
+    Json divergence;
+    divergence["criterion"] = "nonfinite";
+    divergence["step"] = *o.non_finite_step;
+    set_number(divergence, "learning_rate", o.non_finite_learning_rate);
+    divergence["nonfinite"] = true;
+    r["divergence"] = divergence;
+  }
+  r["checkpoints"] = o.checkpoints;
+  return r;
+}
+
+std::string outcome_text(const RunOutcome& outcome, const TrainSettings& settings, const std::string& run) {
+  const RunStatusNames& names = names_of(outcome.status);
+  std::string text = run + ": " + names.words;
+  if (outcome.status == RunStatus::interrupted) text += " by " + signal_name(outcome.signal);
+  text += fmt::format(" after {} of {} steps", outcome.step, settings.steps);
+  if (std::isfinite(outcome.final_loss)) text += fmt::format(", loss {:.4f}", outcome.final_loss);
+  if (outcome.val_loss) text += fmt::format(", validation loss {:.4f}", *outcome.val_loss);
+  if (names.goes_on) text += "; --resume continues";
+  return text;
+}
+
+}  // namespace keel

@@ -1,0 +1,164 @@
+#include "keel/train/train_command.h"
+
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "keel/base/clock.h"
+#include "keel/base/error.h"
+#include "keel/base/log.h"
+#include "keel/base/report.h"
+#include "keel/model/model_config_json.h"
+#include "keel/train/resume.h"
+#include "keel/train/run_directory.h"
+#include "keel/train/run_setup.h"
+#include "keel/train/throughput.h"
+#include "keel/train/training_run.h"
+
+namespace keel {
+namespace {
+
+/// The command with what the run directory says.
+struct Resolved {
+  Config config{train_schema()};
+  std::string init_path;
+  std::optional<EarlierRun> earlier;  ///< the run goes on
+};
+
+Resolved resolve(const TrainCommand& command) {
+  if (!command.overrides.empty() && !command.resume) throw Error(ErrorKind::usage, "--override needs --resume");
+  Resolved resolved;
+  if (command.resume && !command.out.empty() && is_run_directory(command.out)) {
+    ResumedConfig resumed =
+        resume_config(RunDirectory::read_run_json(command.out), command.configure, command.overrides);
+    resolved.config = std::move(resumed.config);
+    resolved.init_path = resumed_init(resumed.earlier, command.init_path);
+    resolved.earlier = std::move(resumed.earlier);
+    return resolved;
+  }
+  command.configure(resolved.config);
+  for (const std::string& assignment : command.overrides) resolved.config.apply_set(assignment);
+  resolved.init_path = command.init_path;
+  return resolved;
+}
+
+/// A run directory that is there already, held by this process, and where it goes on.
+struct Continued {
+  RunDirectory directory;
+  std::optional<Checkpoint> checkpoint;
+  std::optional<ModelConfig> model;  ///< the checkpoint's
+};
+
+Continued continue_run(const std::string& out) {
+  Continued run{.directory = RunDirectory::open(out), .checkpoint = {}, .model = {}};
+  NewestCheckpoint newest = newest_checkpoint(out);
+  for (const CheckpointEntry& entry : newest.skipped) {
+    log::warn("skipped a damaged checkpoint: {} ({})", entry.path, entry.damage);
+  }
+  run.checkpoint = std::move(newest.checkpoint);
+  if (run.checkpoint) {
+    run.model = parse_model_config(run.checkpoint->config_text, run.checkpoint->path + "/config.json");
+  }
+  return run;
+}
+
+void require_room_for_checkpoint(const std::string& out, const TrainSettings& settings) {
+  constexpr int64_t kArrays = 3, kHeaders = int64_t{1} << 20;  // weights and AdamW's two averages
+  require_free_space(out, kArrays * count_parameters(settings.model).total * int64_t{sizeof(float)} + kHeaders);
+}
+
+void say_where_it_starts(const TrainCommand& command, const Checkpoint* checkpoint) {
+  if (checkpoint != nullptr) {
+    log::info("resumed from step {} (saved {}), data position {}, processes {} -> 1", checkpoint->step,
+              checkpoint->saved, checkpoint->trainer.value("data_position", int64_t{0}),
+              checkpoint->trainer.value("processes", 1));
+  } else if (command.resume) {
+    log::warn("no complete checkpoint in {}: starting at step 0", command.out);
+  }
+}
+
+/// run.json, metrics.jsonl and events.jsonl as they are when step `step` follows.
+void bring_up_to_date(RunDirectory& directory, const std::optional<EarlierRun>& earlier, const RunSetup& setup,
+                      int64_t step) {
+  if (!earlier) {
+    directory.write_run_json(run_json(setup, utc_time(), Json::array()));
+    return;
+  }
+  const int64_t moved =
+      directory.rewind_metrics(step, earlier->run_json["resolved"]["steps"].get<int64_t>(), setup.settings);
+  if (moved > 0) log::info("{} lines of metrics.jsonl moved to metrics.before-resume-{}.jsonl", moved, step);
+  directory.write_run_json(
+      run_json(setup, earlier->run_json["created"].get<std::string>(), recorded_overrides(*earlier, step)));
+  for (const AppliedOverride& o : earlier->overrides) {
+    log::info("{} changes from {} to {} from here on", o.key, o.before, o.after);
+    directory.log_event("override", {{"key", o.key}, {"before", o.before}, {"after", o.after}});
+  }
+}
+
+TrainResult run_and_report(const TrainCommand& command, Report& report, const RunSetup& setup, Trainer& trainer,
+                           RunDirectory& directory, const RunStart& start, Progress& progress) {
+  TrainResult result;
+  result.outcome = run_training(setup, trainer, directory, start, progress);
+  report.config() = setup.config.to_json();
+  for (const ReportInput& input : report_inputs(setup)) report.add_input(input);
+  report.results() = outcome_json(*result.outcome, setup.settings);
+  report.write(directory.file("report.json"));
+  if (!command.report_path.empty()) report.write(command.report_path);
+  result.summary = outcome_text(*result.outcome, setup.settings, command.out);
+  result.exit_code = result.outcome->exit_code();
+  return result;
+}
+
+}  // namespace
+
+Config command_config(const TrainCommand& command) {
+  return resolve(command).config;
+}
+
+TrainPlanReport plan(Context& ctx, const TrainCommand& command) {
+  if (!command.report_path.empty()) Report::require_writable(command.report_path);
+  Report report("keel.train.plan/1", "keel-train", command.arguments);
+  const Resolved resolved = resolve(command);
+  const RunSetup setup = prepare_run(resolved.config, resolved.init_path);
+  TrainPlanReport plan = plan_report(ctx, setup.settings, true);
+  report.config() = setup.config.to_json();
+  report.results() = plan.results;
+  if (!command.report_path.empty()) report.write(command.report_path);
+  return plan;
+}
+
+TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress) {
+  if (!command.report_path.empty()) Report::require_writable(command.report_path);
+  Report report("keel.train/1", "keel-train", command.arguments);
+  const Resolved resolved = resolve(command);
+  std::optional<Continued> continued;
+  if (resolved.earlier) {
+    continued = continue_run(command.out);
+  } else {
+    RunDirectory::require_creatable(command.out, command.force);
+  }
+  RunSetup setup = prepare_run(resolved.config, resolved.init_path, continued ? continued->model : std::nullopt);
+  const Checkpoint* checkpoint = continued && continued->checkpoint ? &*continued->checkpoint : nullptr;
+  if (checkpoint != nullptr) {
+    require_same_run(*resolved.earlier, setup, *checkpoint);
+    keep_micro_batch(*checkpoint, setup.settings);
+    if (checkpoint->step >= setup.settings.steps && continued->directory.is_completed(checkpoint->step)) {
+      log::info("the run is finished: step {} of {}; nothing to do", checkpoint->step, setup.settings.steps);
+      return {};
+    }
+  }
+  require_fit(plan_report(ctx, setup.settings, false));
+  require_room_for_checkpoint(command.out, setup.settings);
+  if (setup.data.front().tokenizer_path.empty()) log::debug("the data names no tokenizer: checkpoints will hold none");
+  say_where_it_starts(command, checkpoint);
+  const double product_rate = measure_product_rate(ctx, setup.settings, 0.1);
+  const std::unique_ptr<Trainer> trainer = make_trainer(ctx, setup, checkpoint);
+
+  RunDirectory directory =
+      continued ? std::move(continued->directory) : RunDirectory::create(command.out, command.force);
+  bring_up_to_date(directory, resolved.earlier, setup, checkpoint != nullptr ? checkpoint->step : 0);
+  return run_and_report(command, report, setup, *trainer, directory,
+                        {.resume = checkpoint, .product_rate = product_rate}, progress);
+}
+
+}  // namespace keel

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "keel/base/quantity.h"
 #include "keel/model/parameters.h"
 
 namespace keel {
@@ -36,18 +37,33 @@ constexpr RealKey kReals[] = {
     {"model.initializer_range", &ModelConfig::initializer_range},
 };
 
+/// What kernels take as a 32-bit number must be one: neither infinite nor, unless it is 0 itself, 0 there.
+double single_precision(const Config& config, const std::string& key) {
+  const double value = config.real(key);
+  const auto single = static_cast<float>(value);
+  if (!std::isfinite(single) || (single == 0 && value != 0)) {
+    throw config.error(
+        key, fmt::format("{} {} is {} as a 32-bit number", key, format_real(value), single == 0 ? "0" : "infinite"));
+  }
+  return value;
+}
+
+std::optional<double> find_single_precision(const Config& config, const std::string& key) {
+  return config.has(key) ? std::optional(single_precision(config, key)) : std::nullopt;
+}
+
 /// What the `model` group says, on top of `start`: only keys that were given replace a value.
 ModelConfig with_model_keys(const Config& config, ModelConfig start) {
   for (const SizeKey& size : kSizes) {
     if (config.is_given(size.key)) start.*size.field = config.integer(size.key);
   }
   for (const RealKey& real : kReals) {
-    if (config.is_given(real.key)) start.*real.field = config.real(real.key);
+    if (config.is_given(real.key)) start.*real.field = single_precision(config, real.key);
   }
   if (config.is_given("model.tie_word_embeddings"))
     start.tie_word_embeddings = config.boolean("model.tie_word_embeddings");
   if (config.is_given("model.residual_scheme")) start.residual_scheme = config.text("model.residual_scheme");
-  if (config.is_given("model.residual_alpha")) start.residual_alpha = config.real("model.residual_alpha");
+  if (config.is_given("model.residual_alpha")) start.residual_alpha = single_precision(config, "model.residual_alpha");
   if (config.is_given("model.final_norm")) start.final_norm = config.boolean("model.final_norm");
   return start;
 }
@@ -164,19 +180,21 @@ OptimizerSettings resolve_optimizer(const Config& config) {
   o.beta1 = betas[0];
   o.beta2 = betas[1];
   o.decay_all = config.text("optimizer.decay_on") == "all";
-  o.learning_rate = config.real("optimizer.learning_rate");
-  o.clip = config.is_word("optimizer.clip") ? 0 : config.real("optimizer.clip");
+  o.learning_rate = single_precision(config, "optimizer.learning_rate");
+  o.clip = config.is_word("optimizer.clip") ? 0 : single_precision(config, "optimizer.clip");
   if (o.clip == 0) o.clip = std::numeric_limits<double>::infinity();
-  const double last = o.final_learning_rate = config.real("schedule.final_learning_rate");
+  const double last = o.final_learning_rate = single_precision(config, "schedule.final_learning_rate");
+  const double weight_decay = single_precision(config, "optimizer.weight_decay");
+  const double eps = single_precision(config, "optimizer.eps");
   for (int c = 0; c < kParameterClasses; ++c) {
     const std::string prefix = std::string("optimizer.classes.") + to_string(static_cast<ParameterClass>(c)) + ".";
     ClassSettings& own = o.classes[c];
-    own.learning_rate = config.find_real(prefix + "learning_rate").value_or(o.learning_rate);
+    own.learning_rate = find_single_precision(config, prefix + "learning_rate").value_or(o.learning_rate);
     own.final_learning_rate = own.learning_rate == o.learning_rate
                                   ? last
                                   : (o.learning_rate > 0 ? last / o.learning_rate * own.learning_rate : 0);
-    own.weight_decay = config.find_real(prefix + "weight_decay").value_or(config.real("optimizer.weight_decay"));
-    own.eps = config.find_real(prefix + "eps").value_or(config.real("optimizer.eps"));
+    own.weight_decay = find_single_precision(config, prefix + "weight_decay").value_or(weight_decay);
+    own.eps = find_single_precision(config, prefix + "eps").value_or(eps);
   }
   return o;
 }

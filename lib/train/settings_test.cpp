@@ -114,6 +114,23 @@ TEST(Settings, ContradictionsAreRefused) {
   expect_refused(small_config(), "smaller than the tokenizer's 60", {.data_vocab_size = 60});
 }
 
+TEST(Settings, NumbersThatVanishOrOverflowInSinglePrecisionAreRefused) {
+  expect_refused(with({"optimizer.eps=1e-320"}), "optimizer.eps 1e-320 is 0 as a 32-bit number");
+  expect_refused(with({"optimizer.weight_decay=1e300"}), "optimizer.weight_decay 1e+300 is infinite");
+  expect_refused(with({"optimizer.learning_rate=1e39"}), "infinite");
+  expect_refused(with({"optimizer.learning_rate=1e-60"}), "is 0");
+  expect_refused(with({"optimizer.clip=1e39"}), "infinite");
+  expect_refused(with({"schedule.final_learning_rate=1e-60"}), "is 0");
+  for (const char* key : {"learning_rate", "weight_decay", "eps"}) {
+    expect_refused(with({("optimizer.classes.norm." + std::string(key) + "=1e40").c_str()}), "infinite");
+  }
+  for (const char* key : {"rms_norm_eps", "rope_theta", "residual_alpha"}) {
+    expect_refused(with({("model." + std::string(key) + "=1e-50").c_str()}), "is 0");
+  }
+  EXPECT_EQ(
+      resolve_settings(with({"optimizer.learning_rate=0", "optimizer.weight_decay=0"}), {}).optimizer.learning_rate, 0);
+}
+
 TEST(Settings, VocabularyComesFromTheDataWhenAbsent) {
   EXPECT_EQ(resolve_settings(with({"model.vocab_size=null"}), {.data_vocab_size = 60}).model.vocab_size, 60);
   EXPECT_EQ(resolve_settings(small_config(), {.data_vocab_size = 40}).model.vocab_size, 50);

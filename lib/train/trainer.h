@@ -50,6 +50,10 @@ class KEEL_API Trainer {
   /// none of its targets counts.
   std::optional<double> validate();
 
+  /// The name of the first tensor of weights or optimiser state, in the order of saving, with a value that is not
+  /// finite; empty if all are. Reads everything once.
+  std::string non_finite_tensor() const;
+
   /// Names, shapes and places of weights and optimiser state, for saving.
   std::vector<TensorSource> weight_tensors() const;
   std::vector<TensorSource> optimizer_tensors() const;

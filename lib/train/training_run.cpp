@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "keel/base/clock.h"
@@ -61,7 +62,7 @@ class TrainingRun {
       throw;
     }
     progress_.finish();
-    if (!stop_is_urgent() && !weights_are_suspect_) save();
+    if (!stop_is_urgent()) save();
     directory_.log_event("end", {{"status", names_of(outcome_.status).event}, {"step", outcome_.step}});
     directory_.sync();
     for (const CheckpointEntry& entry : list_checkpoints(directory_.path())) {
@@ -76,7 +77,7 @@ class TrainingRun {
     if (!validated_ && validates_after(settings_, outcome_.step) && !validate()) return false;
     if (outcome_.step >= settings_.steps) return false;
     if (stopped()) return false;
-    if (save_is_due()) save();
+    if (save_is_due() && !save()) return false;
     if (time_is_up()) return false;
     return train_step();
   }
@@ -158,14 +159,32 @@ class TrainingRun {
   }
 
   void diverged(const StepResult& result, double seconds) {
-    outcome_.status = RunStatus::diverged;
-    outcome_.non_finite_step = outcome_.step + 1;
-    outcome_.non_finite_learning_rate = result.learning_rate;
     log_step(outcome_.step + 1, result, seconds);
-    directory_.log_event("non_finite", {{"step", outcome_.step + 1}});
-    log::error(
-        "loss or gradient is not finite at step {} (learning rate {:.3g}): stopped, weights are those of step {}",
-        outcome_.step + 1, result.learning_rate, outcome_.step);
+    give_up(outcome_.step + 1, result.learning_rate);
+    // The weights of the last step are worth saving if it is the batch that they cannot take, not they themselves.
+    const std::string tensor = trainer_.non_finite_tensor();
+    weights_are_suspect_ = !tensor.empty();
+    log::error("loss or gradient is not finite at step {} (learning rate {:.3g}): stopped, {}", outcome_.step + 1,
+               result.learning_rate,
+               tensor.empty() ? fmt::format("weights are those of step {}", outcome_.step)
+                              : fmt::format("without saving: {} is not finite after step {}", tensor, outcome_.step));
+  }
+
+  /// The run ends: `step` is the one that went wrong.
+  void give_up(int64_t step, double learning_rate, const Json& fields = Json::object()) {
+    outcome_.status = RunStatus::diverged;
+    outcome_.non_finite_step = step;
+    outcome_.non_finite_learning_rate = learning_rate;
+    Json event{{"step", step}};
+    event.update(fields);
+    directory_.log_event("non_finite", event);
+  }
+
+  /// Of the last update, where a class has none of its own.
+  double last_learning_rate() const {
+    const OptimizerSettings& o = settings_.optimizer;
+    return learning_rate(settings_.schedule, o.learning_rate, o.final_learning_rate,
+                         std::max<int64_t>(0, outcome_.step - 1));
   }
 
   bool validate() {
@@ -183,9 +202,7 @@ class TrainingRun {
     log::info("step {}: validation loss {:.4f}", outcome_.step, *loss);
     if (std::isfinite(*loss)) return true;
     weights_are_suspect_ = true;
-    outcome_.status = RunStatus::diverged;
-    outcome_.non_finite_step = outcome_.step;
-    directory_.log_event("non_finite", {{"step", outcome_.step}, {"validation", true}});
+    give_up(outcome_.step, last_learning_rate(), {{"validation", true}});
     log::error("the validation loss is not finite after step {}: stopped without saving these weights", outcome_.step);
     return false;
   }
@@ -206,8 +223,10 @@ class TrainingRun {
     return c.every_seconds > 0 && since_save_.seconds() >= c.every_seconds;
   }
 
-  void save() {
-    if (outcome_.step == saved_step_) return;
+  /// False, and nothing written, if the weights or the optimiser's state are not finite: the run is over then.
+  bool save() {
+    if (outcome_.step == saved_step_) return true;
+    if (weights_are_suspect_ || !is_worth_saving()) return false;
     const Stopwatch watch;
     directory_.sync();
     const Retention retention{.keep_last = settings_.checkpoint.keep_last,
@@ -222,6 +241,17 @@ class TrainingRun {
     directory_.log_event(
         "save", {{"step", outcome_.step}, {"path", saved.path}, {"bytes", saved.bytes}, {"seconds", watch.seconds()}});
     log::info("saved {} ({}, {:.1f} s)", saved.path, format_bytes(saved.bytes), watch.seconds());
+    return true;
+  }
+
+  bool is_worth_saving() {
+    const std::string tensor = trainer_.non_finite_tensor();
+    if (tensor.empty()) return true;
+    weights_are_suspect_ = true;
+    give_up(outcome_.step, last_learning_rate());
+    log::error("{} is not finite after step {} (learning rate {:.3g}): stopped without saving", tensor, outcome_.step,
+               last_learning_rate());
+    return false;
   }
 
   CheckpointContents contents() const {
@@ -254,10 +284,11 @@ class TrainingRun {
   Trainer& trainer_;
   RunOutcome outcome_;
   Stopwatch since_start_, since_save_;
-  double smoothed_ = 0;               // seconds a step
-  int64_t saved_step_ = 0;            // step 0 needs no checkpoint: it follows from the config
-  bool weights_are_suspect_ = false;  // the validation loss is not finite: an earlier checkpoint is worth more
-  bool validated_ = true;             // the validation after outcome_.step is done, or none is due
+  double smoothed_ = 0;     // seconds a step
+  int64_t saved_step_ = 0;  // step 0 needs no checkpoint: it follows from the config
+  bool weights_are_suspect_ =
+      false;               // they, or the validation loss, are not finite: an earlier checkpoint is worth more
+  bool validated_ = true;  // the validation after outcome_.step is done, or none is due
 };
 
 }  // namespace

@@ -149,6 +149,24 @@ class Runs(TrainTest):
         for name, (_, values) in model.items():
             self.assertTrue(all(abs(v) < float("inf") for v in values), name)
 
+    def test_weights_that_are_not_finite_are_never_saved(self):
+        self.train(extra=["--steps", "3"])
+        kept = self.weights("run", 3)
+        wild = ["--steps", "4", "--override", "optimizer.learning_rate=1e38", "--resume"]
+        for extra in (wild, [*wild, "--override", "checkpoint.every_steps=1"]):
+            result = self.train(extra=extra, code=5)
+            self.assertIn("is not finite after step 4", result.stderr)
+            self.assertEqual(sorted(p.name for p in (self.dir / "run" / "checkpoints").iterdir()), ["step-00000003"])
+            self.assertEqual(self.weights("run", 3), kept)
+            self.assertEqual(self.report()["results"]["divergence"]["step"], 4)
+        # without validation it is the save that notices, at the end and at a checkpoint
+        for name, every in (("end", 100), ("every", 1)):
+            bare = ["--config", self.dir / "train.json", "--data", self.dir / "data", "--out", self.dir / name, "--progress", "none",
+                    "--steps", "1", "--set", "optimizer.learning_rate=1e38", "--set", f"checkpoint.every_steps={every}"]
+            result = self.check("keel-train", *bare, code=5)
+            self.assertIn("not finite after step 1", result.stderr)
+            self.assertEqual(list((self.dir / name / "checkpoints").iterdir()), [])
+
     def test_time_limit_saves_and_exits_with_7(self):
         self.train(extra=["--set", "train.time_limit=1", "--steps", "1000000"], code=7)
         done = self.report()["results"]["steps"]

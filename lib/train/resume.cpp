@@ -9,6 +9,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/version.h"
+#include "keel/train/data_identity.h"
 
 namespace keel {
 namespace {
@@ -114,7 +115,7 @@ std::string resumed_init(const EarlierRun& earlier, const std::string& init_path
 }
 
 void require_same_run(const EarlierRun& earlier, const RunSetup& setup, const Checkpoint& checkpoint) {
-  if (checkpoint.trainer.contains("data")) require_same_data(earlier.run_json["data"], data_identity(setup));
+  if (checkpoint.trainer.contains("data")) require_same_data(earlier.run_json["data"], setup.identity);
   TrainFacts facts{
       .data_vocab_size = setup.settings.model.vocab_size, .data_eod_id = setup.settings.data.eod_id, .init_model = {}};
   if (!setup.init_path.empty()) facts.init_model = setup.settings.model;
@@ -175,7 +176,7 @@ Json run_json(const RunSetup& setup, const std::string& created, const Json& ove
   resolved["tokens_per_step"] = s.tokens_per_step();
   resolved["vocab_size"] = s.model.vocab_size;
   resolved["parameters"] = count_parameters(s.model).total;
-  run["data"] = data_identity(setup);
+  run["data"] = setup.identity;
   run["overrides"] = overrides;
   return run;
 }

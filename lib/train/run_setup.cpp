@@ -126,59 +126,23 @@ RunSetup prepare_run(const Config& config, const std::string& init_path, const s
   return setup;
 }
 
-Json data_identity(const RunSetup& setup) {
-  Json shards = Json::array();
-  const auto add = [&](const TokenStream& stream, const char* split) {
-    for (const TokenShard& shard : stream.shards()) {
-      Json entry;
-      entry["split"] = split;
-      entry["path"] = shard.path;
-      entry["bytes"] = shard.bytes;
-      entry["tokens"] = shard.tokens;
-      if (!shard.xxh3.empty()) entry["xxh3"] = shard.xxh3;
-      shards.push_back(std::move(entry));
-    }
-  };
-  for (int64_t i = 0; i < setup.train->sources(); ++i) add(setup.train->stream(i), "train");
-  if (setup.validation) add(setup.validation->stream(0), "val");
-  return shards;
-}
-
-void require_same_data(const Json& before, const Json& now) {
-  const auto of_split = [](const Json& shards, const char* split) {
-    std::vector<const Json*> list;
-    for (const Json& shard : shards) {
-      if (shard.is_object() && shard.value("split", Json()) == split) list.push_back(&shard);
-    }
-    return list;
-  };
-  for (const char* split : {"train", "val"}) {
-    const std::vector<const Json*> old_shards = of_split(before, split);
-    const std::vector<const Json*> new_shards = of_split(now, split);
-    if (old_shards.size() != new_shards.size()) {
-      throw Error(ErrorKind::format, "the run had " + std::to_string(old_shards.size()) + " " + split +
-                                         " shards, the data has " + std::to_string(new_shards.size()) + " now");
-    }
-    for (size_t i = 0; i < old_shards.size(); ++i) {
-      const Json &a = *old_shards[i], &b = *new_shards[i];
-      const bool same_hash = !a.contains("xxh3") || !b.contains("xxh3") || a["xxh3"] == b["xxh3"];
-      if (same_hash && a.value("tokens", Json()) == b.value("tokens", Json())) continue;
-      throw Error(ErrorKind::format,
-                  "the data is not what the run had: " + json_text(a) + " before, " + json_text(b) + " now",
-                  b["path"].get<std::string>());
-    }
-  }
-}
-
 std::vector<ReportInput> report_inputs(const RunSetup& setup) {
   constexpr int64_t kLargestHashed = int64_t{1} << 30;
   std::vector<ReportInput> inputs;
+  const auto whole_hash = [&](const std::string& path) {
+    for (const Json& entry : setup.identity) {
+      if (entry["path"] == path && entry["hashed"] == "whole") return entry["xxh3"].get<std::string>();
+    }
+    return std::string();
+  };
   const auto add = [&](const TokenStream& stream) {
     for (size_t i = 0; i < stream.shards().size(); ++i) {
       const TokenShard& shard = stream.shards()[i];
       // Reading a large shard again would delay the end of a run that was told to stop.
-      const bool hashes = shard.xxh3.empty() && shard.bytes <= kLargestHashed && !stop_requested();
-      const std::string hash = hashes ? stream.compute_xxh3(static_cast<int64_t>(i)) : shard.xxh3;
+      std::string hash = whole_hash(shard.path);
+      if (hash.empty()) hash = shard.xxh3;
+      const bool hashes = hash.empty() && shard.bytes <= kLargestHashed && !stop_requested();
+      if (hashes) hash = stream.compute_xxh3(static_cast<int64_t>(i));
       inputs.push_back({.path = shard.path, .bytes = shard.bytes, .xxh3 = hash});
     }
   };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ struct RunSetup {
   std::unique_ptr<BatchReader> train, validation;  ///< validation is null without such data
   std::string init_path;                           ///< "" = drawn from the seed
   std::optional<ModelFolder> init;
+  Json identity = {};  ///< of the data (data_identity.h), where the run needs it: it costs some reading
 };
 
 /// Opens data and --init folder and resolves the settings. Errors as open_token_data, open_model_folder and
@@ -32,12 +34,6 @@ struct RunSetup {
 /// checkpoint that a run goes on from: the --init folder, perhaps long gone, is then not looked at.
 KEEL_API RunSetup prepare_run(const Config& config, const std::string& init_path,
                               const std::optional<ModelConfig>& resumed = {});
-
-/// What identifies the data of a run: for each shard path, bytes, tokens and the hash if it is recorded.
-KEEL_API Json data_identity(const RunSetup& setup);
-
-/// Throws Error(format) if the data is not what the checkpoint or run was made with (tokens or hashes differ).
-KEEL_API void require_same_data(const Json& before, const Json& now);
 
 /// Every input file of the run for its report, with the hashes that are recorded, or for files up to 1 GiB computed.
 KEEL_API std::vector<ReportInput> report_inputs(const RunSetup& setup);

@@ -9,6 +9,7 @@
 #include "keel/base/log.h"
 #include "keel/base/report.h"
 #include "keel/model/model_config_json.h"
+#include "keel/train/data_identity.h"
 #include "keel/train/resume.h"
 #include "keel/train/run_directory.h"
 #include "keel/train/run_setup.h"
@@ -138,6 +139,7 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
     RunDirectory::require_creatable(command.out, command.force);
   }
   RunSetup setup = prepare_run(resolved.config, resolved.init_path, continued ? continued->model : std::nullopt);
+  setup.identity = data_identity(setup);
   const Checkpoint* checkpoint = continued && continued->checkpoint ? &*continued->checkpoint : nullptr;
   if (checkpoint != nullptr) {
     require_same_run(*resolved.earlier, setup, *checkpoint);

@@ -268,7 +268,7 @@ class TrainingRun {
     if (std::isfinite(outcome_.final_loss)) state["loss"] = outcome_.final_loss;
     if (std::isfinite(outcome_.grad_norm)) state["grad_norm"] = outcome_.grad_norm;
     if (outcome_.val_loss && std::isfinite(*outcome_.val_loss)) state["val_loss"] = *outcome_.val_loss;
-    state["data"] = data_identity(setup_);
+    state["data"] = setup_.identity;
     return {.step = outcome_.step,
             .config_text = json_text(model_config_json(settings_.model), 2) + "\n",
             .model = trainer_.weight_tensors(),

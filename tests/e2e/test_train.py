@@ -340,6 +340,32 @@ class Resume(TrainTest):
         write_megatron(self.dir / "data", [[1, 2, 3] * 40])
         self.train("run", ["--steps", "9", "--resume"], code=3)
 
+    def test_changed_content_of_the_same_size_is_refused(self):
+        write_megatron(self.dir / "data", [[i % 61 for i in range(900)]], [1] * 900)
+        self.train("run", ["--steps", "5"])
+        for name in ("data.bin", "val.bin", "data.mask"):
+            with self.subTest(name=name):
+                path = self.dir / name
+                good = path.read_bytes()
+                changed = bytearray(good)
+                changed[400] ^= 1
+                path.write_bytes(changed)
+                self.assertIn(name, self.train("run", ["--steps", "9", "--resume"], code=3).stderr)
+                path.write_bytes(good)
+        write_megatron(self.dir / "data", [[i % 61 for i in range(400)], [i % 61 for i in range(400, 900)]], [1] * 900)
+        self.assertIn("data.idx", self.train("run", ["--steps", "9", "--resume"], code=3).stderr)
+        write_megatron(self.dir / "data", [[i % 61 for i in range(900)]], [1] * 900)
+        self.train("run", ["--steps", "9", "--resume"])
+
+    def test_data_that_moved_is_the_same_data(self):
+        self.train("run", ["--steps", "5"])
+        for end in (".bin", ".idx"):
+            (self.dir / f"data{end}").rename(self.dir / f"moved{end}")
+        run = json.loads((self.dir / "run" / "run.json").read_text())
+        run["config"]["data"]["path"] = str(self.dir / "moved")
+        (self.dir / "run" / "run.json").write_text(json.dumps(run))
+        self.check("keel-train", "--out", self.dir / "run", "--resume", "--steps", "7", "--progress", "none")
+
 
 class Misuse(TrainTest):
     def test_options_and_keys(self):

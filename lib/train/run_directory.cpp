@@ -173,8 +173,11 @@ void RunDirectory::log_step(const MetricsLine& line) {
   Json json;
   json["step"] = line.step;
   json["tokens"] = line.tokens;
-  set_number(json, "loss", line.loss);
-  set_number(json, "grad_norm", line.grad_norm);
+  json["loss"] = json["grad_norm"] = nullptr;
+  if (!line.empty) {
+    set_number(json, "loss", line.loss);
+    set_number(json, "grad_norm", line.grad_norm);
+  }
   set_number(json, "learning_rate", line.learning_rate);
   set_number(json, "tokens_per_second", line.tokens_per_second);
   set_number(json, "seconds", line.seconds);

@@ -18,6 +18,7 @@ struct MetricsLine {
   int64_t step = 0;    ///< updates done, this one included
   int64_t tokens = 0;  ///< so far
   double loss = 0, grad_norm = 0, learning_rate = 0;
+  bool empty = false;            ///< no target counted: loss and grad_norm are null
   double tokens_per_second = 0;  ///< of this step
   double seconds = 0;            ///< of training steps so far, saving and validation not counted
   int64_t peak_memory_bytes = 0;

@@ -34,7 +34,7 @@ Json outcome_json(const RunOutcome& o, const TrainSettings& s) {
   r["tokens_per_step"] = s.tokens_per_step();
   r["parameters"] = count_parameters(s.model).total;
   r["final_loss"] = nullptr;
-  if (o.step > 0 && !o.non_finite_step) set_number(r, "final_loss", o.final_loss);
+  if (std::isfinite(o.final_loss) && !o.non_finite_step) r["final_loss"] = o.final_loss;
   r["val_loss"] = nullptr;
   if (o.val_loss) set_number(r, "val_loss", *o.val_loss);
   if (o.unigram_loss) set_number(r, "unigram_loss", *o.unigram_loss);

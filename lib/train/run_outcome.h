@@ -30,7 +30,7 @@ struct RunOutcome {
   RunStatus status = RunStatus::completed;
   int64_t step = 0;       ///< updates done
   int signal = 0;         ///< that interrupted it
-  double final_loss = 0;  ///< of the last step; NaN before the first
+  double final_loss = 0;  ///< of the last step; NaN before the first and where no target counted
   double grad_norm = 0;
   std::optional<double> val_loss;                 ///< the last one
   std::optional<double> unigram_loss;             ///< of the same tokens (validate.unigram)

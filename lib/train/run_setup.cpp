@@ -1,5 +1,8 @@
 #include "keel/train/run_setup.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "keel/base/error.h"
@@ -41,16 +44,18 @@ std::vector<MixturePart> mixture_of(const Config& config) {
   return parts;
 }
 
+void require_same_tokenizer(const TokenData& a, const TokenData& b, const char* which) {
+  if (a.tokenizer_sha256.empty() || b.tokenizer_sha256.empty() || a.tokenizer_sha256 == b.tokenizer_sha256) return;
+  throw Error(ErrorKind::format, std::string(which) + " were made with different tokenizers", a.path + ", " + b.path);
+}
+
 TrainFacts facts_of(const std::vector<TokenData>& data, const std::optional<ModelFolder>& init,
                     const std::optional<ModelConfig>& resumed) {
   TrainFacts facts;
   for (const TokenData& set : data) {
     if (set.vocab_size) facts.data_vocab_size = std::max(facts.data_vocab_size.value_or(0), *set.vocab_size);
     if (!facts.data_eod_id) facts.data_eod_id = set.eod_id;
-    if (set.tokenizer_sha256 != data.front().tokenizer_sha256) {
-      throw Error(ErrorKind::config, "the data sets of the mixture were made with different tokenizers",
-                  data.front().path + ", " + set.path);
-    }
+    require_same_tokenizer(data.front(), set, "the data sets of the mixture");
   }
   if (init) facts.init_model = parse_model_config(init->config_text, init->config_path);
   if (resumed) facts.init_model = resumed;
@@ -91,10 +96,45 @@ std::unique_ptr<BatchReader> validation_reader(const RunSetup& setup) {
   return std::make_unique<BatchReader>(*stream, options);
 }
 
-void require_same_tokenizer(const TokenData& a, const TokenData& b) {
-  if (a.tokenizer_sha256.empty() || b.tokenizer_sha256.empty() || a.tokenizer_sha256 == b.tokenizer_sha256) return;
-  throw Error(ErrorKind::format, "training and validation data were made with different tokenizers",
-              a.path + ", " + b.path);
+/// Some of the first `targets` targets must have a weight; looks no further than the first that has.
+void require_counted_target(const BatchReader& reader, int64_t source, int64_t targets, const char* what) {
+  constexpr int64_t kChunk = int64_t{1} << 16;
+  const TokenStream& stream = reader.stream(source);
+  if (!reader.options().loss_mask || !stream.has_mask()) return;
+  const int64_t end = 1 + std::min(targets, stream.tokens() - 1);
+  std::vector<uint8_t> mask(kChunk);
+  for (int64_t begin = 1; begin < end; begin += kChunk) {
+    throw_if_stopped();
+    const int64_t count = std::min(kChunk, end - begin);
+    stream.read_mask(begin, begin + count, {mask.data(), {count}});
+    if (std::any_of(mask.begin(), mask.begin() + count, [](uint8_t byte) { return byte != 0; })) return;
+  }
+  throw Error(ErrorKind::format, fmt::format("no target of the {} data counts: its loss mask leaves none", what),
+              stream.shards().front().path);
+}
+
+/// Every source is long enough for a sequence, and some target in it counts.
+void require_trainable(const BatchReader& reader) {
+  for (int64_t i = 0; i < reader.sources(); ++i) {
+    const TokenStream& stream = reader.stream(i);
+    if (reader.sequences(i) == 0) {
+      throw Error(ErrorKind::format,
+                  fmt::format("{} tokens are too few for a sequence of {} inputs and as many targets", stream.tokens(),
+                              reader.options().sequence_length),
+                  stream.shards().front().path);
+    }
+    require_counted_target(reader, i, stream.tokens() - 1, "training");
+  }
+}
+
+/// Reads the first batch, so that data of another vocabulary is noticed before anything is written.
+void require_readable_start(const BatchReader& reader, int64_t batch_sequences) {
+  std::vector<int32_t> tokens(static_cast<size_t>(reader.options().sequence_length + 1));
+  for (const SequenceRef& sequence : reader.step_sequences(0, batch_sequences)) {
+    const int64_t begin = sequence.index * reader.options().sequence_length;
+    reader.stream(sequence.source)
+        .read(begin, begin + std::ssize(tokens), {tokens.data(), {std::ssize(tokens)}}, reader.options().vocab_size);
+  }
 }
 
 }  // namespace
@@ -106,7 +146,7 @@ RunSetup prepare_run(const Config& config, const std::string& init_path, const s
   for (const MixturePart& part : parts) setup.data.push_back(open_token_data(part.path, format));
   if (config.has("data.val_path")) {
     setup.val_data = open_token_data(config.text("data.val_path"), format);
-    require_same_tokenizer(setup.data.front(), *setup.val_data);
+    require_same_tokenizer(setup.data.front(), *setup.val_data, "training and validation data");
   }
   if (!init_path.empty() && !resumed) setup.init = open_model_folder(init_path);
   setup.settings = resolve_settings(config, facts_of(setup.data, setup.init, resumed));
@@ -117,13 +157,23 @@ RunSetup prepare_run(const Config& config, const std::string& init_path, const s
   }
   if (setup.settings.micro_batch_is_auto) setup.settings.micro_batch_sequences = automatic_micro_batch(setup.settings);
   setup.train = training_reader(setup, parts);
+  require_trainable(*setup.train);
+  require_readable_start(*setup.train, setup.settings.batch_sequences);
   setup.validation = validation_reader(setup);
+  if (setup.validation) {
+    require_counted_target(*setup.validation, 0, validation_targets(setup.settings, *setup.validation), "validation");
+  }
   if (!setup.validation && setup.settings.validate.every_steps > 0) {
     log::warn(
         "validate.every_steps is set but there is no validation data: give --val-data, or --val-fraction to "
         "keel-tokenize");
   }
   return setup;
+}
+
+int64_t validation_targets(const TrainSettings& settings, const BatchReader& validation) {
+  const int64_t all = validation.stream(0).tokens() - 1;
+  return settings.validate.tokens > 0 ? std::min(settings.validate.tokens, all) : all;
 }
 
 std::vector<ReportInput> report_inputs(const RunSetup& setup) {

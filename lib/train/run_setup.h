@@ -30,10 +30,15 @@ struct RunSetup {
 };
 
 /// Opens data and --init folder and resolves the settings. Errors as open_token_data, open_model_folder and
-/// resolve_settings give them; Error(format) for a data set that has no training part. `resumed` is the model of the
+/// resolve_settings give them; Error(format) for data sets of different tokenizers, one that has no training part, is
+/// too short for a sequence or has no target that counts, and for a token beyond the vocabulary in the first batch.
+/// `resumed` is the model of the
 /// checkpoint that a run goes on from: the --init folder, perhaps long gone, is then not looked at.
 KEEL_API RunSetup prepare_run(const Config& config, const std::string& init_path,
                               const std::optional<ModelConfig>& resumed = {});
+
+/// Targets that a validation scores: the first validate.tokens, or all.
+KEEL_API int64_t validation_targets(const TrainSettings& settings, const BatchReader& validation);
 
 /// Every input file of the run for its report, with the hashes that are recorded, or for files up to 1 GiB computed.
 KEEL_API std::vector<ReportInput> report_inputs(const RunSetup& setup);

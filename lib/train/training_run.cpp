@@ -20,6 +20,9 @@
 namespace keel {
 namespace {
 
+/// Nats above ln(vocab_size), the loss of equal probabilities, at which a run that ends is said to have diverged: fresh
+/// weights score within a few tenths of it.
+constexpr double kLossMargin = 1;
 constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 /// One process's part of a run.
@@ -63,6 +66,7 @@ class TrainingRun {
     }
     progress_.finish();
     if (!stop_is_urgent()) save();
+    say_what_looks_wrong();
     directory_.log_event("end", {{"status", names_of(outcome_.status).event}, {"step", outcome_.step}});
     directory_.sync();
     for (const CheckpointEntry& entry : list_checkpoints(directory_.path())) {
@@ -80,6 +84,17 @@ class TrainingRun {
     if (save_is_due() && !save()) return false;
     if (time_is_up()) return false;
     return train_step();
+  }
+
+  void say_what_looks_wrong() const {
+    if (empty_steps_ > 1) log::warn("in {} steps no target token counted; they updated nothing", empty_steps_);
+    const double uniform = std::log(static_cast<double>(settings_.model.vocab_size));
+    if (outcome_.status == RunStatus::completed && outcome_.final_loss > uniform + kLossMargin) {
+      log::warn(
+          "the loss ended at {:.4g}, above the {:.4g} of a model that knows nothing (ln of {} tokens): it diverged; "
+          "try a lower learning rate or a longer warm-up",
+          outcome_.final_loss, uniform, settings_.model.vocab_size);
+    }
   }
 
   bool stopped() {
@@ -110,8 +125,9 @@ class TrainingRun {
       return false;
     }
     ++outcome_.step;
-    if (result->empty)
+    if (result->empty && empty_steps_++ == 0) {
       log::warn("step {}: no target token counts (all are masked); nothing was updated", outcome_.step);
+    }
     outcome_.final_loss = result->loss;
     outcome_.grad_norm = result->grad_norm;
     validated_ = !setup_.validation;
@@ -127,6 +143,7 @@ class TrainingRun {
                          .loss = result.loss,
                          .grad_norm = result.grad_norm,
                          .learning_rate = result.learning_rate,
+                         .empty = result.empty,
                          .tokens_per_second = static_cast<double>(settings_.tokens_per_step()) / seconds,
                          .seconds = outcome_.train_seconds,
                          .peak_memory_bytes = outcome_.peak_memory_bytes});
@@ -135,12 +152,12 @@ class TrainingRun {
   void show_progress(const StepResult& result, double seconds) {
     smoothed_ = smoothed_ > 0 ? 0.9 * smoothed_ + 0.1 * seconds : seconds;
     const double tokens_per_second = static_cast<double>(settings_.tokens_per_step()) / smoothed_;
-    const ProgressField fields[] = {{"loss", result.loss, "{:.4f}"},
-                                    {"grad_norm", result.grad_norm, "{:.3f}"},
-                                    {"lr", result.learning_rate, "{:.3g}"},
-                                    {"tokens/s", tokens_per_second, "{:.0f}"},
-                                    {"utilisation", utilisation(tokens_per_second), "{:.2f}"}};
-    progress_.update(outcome_.step, std::span(fields).first(outcome_.product_rate > 0 ? 5 : 4));
+    std::vector<ProgressField> fields;
+    if (!result.empty) fields = {{"loss", result.loss, "{:.4f}"}, {"grad_norm", result.grad_norm, "{:.3f}"}};
+    fields.push_back({"lr", result.learning_rate, "{:.3g}"});
+    fields.push_back({"tokens/s", tokens_per_second, "{:.0f}"});
+    if (outcome_.product_rate > 0) fields.push_back({"utilisation", utilisation(tokens_per_second), "{:.2f}"});
+    progress_.update(outcome_.step, fields);
   }
 
   /// The rate was measured in a moment that other work on the machine may have disturbed: a step that beats it shows
@@ -284,8 +301,9 @@ class TrainingRun {
   Trainer& trainer_;
   RunOutcome outcome_;
   Stopwatch since_start_, since_save_;
-  double smoothed_ = 0;     // seconds a step
-  int64_t saved_step_ = 0;  // step 0 needs no checkpoint: it follows from the config
+  double smoothed_ = 0;      // seconds a step
+  int64_t empty_steps_ = 0;  // of this process, without a target that counts
+  int64_t saved_step_ = 0;   // step 0 needs no checkpoint: it follows from the config
   bool weights_are_suspect_ =
       false;               // they, or the validation loss, are not finite: an earlier checkpoint is worth more
   bool validated_ = true;  // the validation after outcome_.step is done, or none is due

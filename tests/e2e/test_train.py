@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from keel_files import read_lines, read_safetensors, write_megatron
+from keel_files import read_lines, read_safetensors, write_megatron, write_safetensors
 from keel_tools import ToolTest, tool
 
 TIMINGS = ("tokens_per_second", "seconds", "peak_memory_bytes")
@@ -166,6 +166,11 @@ class Runs(TrainTest):
             result = self.check("keel-train", *bare, code=5)
             self.assertIn("not finite after step 1", result.stderr)
             self.assertEqual(list((self.dir / name / "checkpoints").iterdir()), [])
+
+    def test_a_huge_loss_at_the_end_is_said(self):
+        result = self.train(extra=["--set", "optimizer.learning_rate=30", "--set", "optimizer.classes.norm.learning_rate=0"])
+        self.assertIn("above the 4.111", result.stderr)
+        self.assertIn("diverged", self.report()["warnings"][0])
 
     def test_time_limit_saves_and_exits_with_7(self):
         self.train(extra=["--set", "train.time_limit=1", "--steps", "1000000"], code=7)
@@ -429,7 +434,26 @@ class Misuse(TrainTest):
         result = self.train(code=3, extra=["--set", "data.shuffle=false", "--set", "train.batch_sequences=24", "--set", "train.micro_batch_sequences=24"])
         for part in ("data.bin", "61", "document 2", "position 5"):
             self.assertIn(part, result.stderr)
-        self.assertFalse(list((self.dir / "run" / "checkpoints").iterdir()))
+        self.assertFalse((self.dir / "run").exists())
+        later = ["--steps", "20", "--set", "data.shuffle=false", "--set", "train.batch_sequences=1", "--set", "train.micro_batch_sequences=1"]
+        self.train("later", later, code=3)  # found in the 13th step
+        self.assertEqual(len(list((self.dir / "later" / "checkpoints").iterdir())), 3)
+
+    def test_data_and_models_that_cannot_do_leave_nothing(self):
+        write_megatron(self.dir / "short", [[1] * 16])
+        (self.dir / "model").mkdir()
+        self.train("first", ["--steps", "1"])
+        shutil.copy(self.dir / "first" / "checkpoints" / "step-00000001" / "config.json", self.dir / "model")
+        write_safetensors(self.dir / "model" / "model.safetensors", {"model.norm.weight": ([16], [1.0] * 16)})
+        cases = [(["--data", self.dir / "short"], 3, "short.bin"), (["--init", self.dir / "model"], 3, "embed_tokens"),
+                 (["--init", self.dir / "none"], 4, "none"), (["--report", self.dir / "none" / "r.json"], 4, "none"),
+                 (["--report", self.dir], 4, str(self.dir))]
+        for extra, code, named in cases:
+            with self.subTest(extra=extra):
+                self.assertIn(named, self.train(extra=extra, code=code).stderr)
+                self.assertFalse((self.dir / "run").exists())
+                if "model" not in str(extra):
+                    self.train(extra=[*extra, "--plan"], code=code)
 
     def test_damaged_data_found_later_costs_no_step(self):
         write_megatron(self.dir / "val", [[61] * 100])
@@ -506,19 +530,33 @@ class Masks(TrainTest):
         return ["--data", self.dir / name]
 
     def test_batch_without_a_counting_target_updates_nothing(self):
-        tokens = [i % 61 for i in range(161)]
-        data = self.masked("none", tokens, [0] * 161)
-        result = self.train(extra=[*data, "--steps", "2"])
+        tokens = [i % 61 for i in range(16 * 16 + 1)]
+        data = [*self.masked("some", tokens, [0] * 200 + [1] * 57), "--set", "data.shuffle=false"]
+        result = self.train(extra=[*data, "--steps", "2", "--progress", "plain"])
         self.assertIn("no target token counts", result.stderr)
-        self.assertEqual([line["loss"] for line in self.metrics() if "loss" in line], [None, None])
+        self.assertNotIn("nan", result.stderr + result.stdout)
+        lines = [line for line in self.metrics() if "loss" in line]
+        self.assertEqual([(line["loss"], line["grad_norm"]) for line in lines], [(None, None)] * 2)
+        self.assertNotIn("loss_non_finite", lines[0])
+        self.assertIsNone(self.report()["results"]["final_loss"])
         first = read_safetensors(self.dir / "run" / "checkpoints" / "step-00000002" / "model.safetensors")
         self.train("start", ["--steps", "1", "--set", "optimizer.learning_rate=0"])
         self.assertEqual(first, read_safetensors(self.dir / "start" / "checkpoints" / "step-00000001" / "model.safetensors"))
+        self.train("all", [*data, "--steps", "4"])
+        self.assertTrue(all(line["loss"] for line in self.metrics("all")[3:] if "loss" in line))
+
+    def test_data_without_a_counting_target(self):
+        data = self.masked("none", [i % 61 for i in range(161)], [1] + [0] * 160)
+        for extra in ([], ["--plan"]):
+            result = self.train(extra=[*data, *extra], code=3)
+            self.assertRegex(result.stderr, r"no target of the training data counts.*none\.bin")
+        self.assertFalse((self.dir / "run").exists())
 
     def test_validation_data_without_a_counting_target(self):
         self.masked("noval", [i % 61 for i in range(161)], [0] * 161)
         result = self.train(extra=["--val-data", self.dir / "noval"], code=3)
         self.assertIn("no target of the validation data counts", result.stderr)
+        self.assertFalse((self.dir / "run").exists())
 
 
 class Overrides(TrainTest):

@@ -20,6 +20,10 @@ bool is_length(const std::string& key) {
   return std::find(kLengths.begin(), kLengths.end(), key) != kLengths.end();
 }
 
+std::string key_of(const std::string& assignment) {
+  return assignment.substr(0, assignment.find('='));
+}
+
 bool may_override(const std::string& key) {
   constexpr std::array kGroups = {"optimizer.", "schedule.", "checkpoint.", "validate."};
   constexpr std::array kKeys = {"train.log_every", "train.time_limit", "train.memory_limit",
@@ -50,6 +54,13 @@ bool was_overridden(const JsonDocument& run, const ConfigDifference& difference)
   return false;
 }
 
+/// --steps is a wish, not what an earlier command happened to say, unless an --override beside it says another.
+bool asks_for_length(const std::string& key, const Config& command, const std::vector<std::string>& overrides) {
+  const bool overridden = std::any_of(overrides.begin(), overrides.end(),
+                                      [](const std::string& assignment) { return is_length(key_of(assignment)); });
+  return is_length(key) && command.origin(key).layer == ConfigLayer::flag && !overridden;
+}
+
 /// A length given on the command replaces the run's, whichever key either uses.
 void clear_other_lengths(Config& config, const Config& command) {
   for (const char* given : kLengths) {
@@ -60,10 +71,6 @@ void clear_other_lengths(Config& config, const Config& command) {
       }
     }
   }
-}
-
-std::string key_of(const std::string& assignment) {
-  return assignment.substr(0, assignment.find('='));
 }
 
 }  // namespace
@@ -78,7 +85,7 @@ ResumedConfig resume_config(const JsonDocument& document, const std::function<vo
   command(alone);
   clear_other_lengths(now, alone);
   for (const ConfigDifference& d : differences(before, now)) {
-    if (was_overridden(document, d)) {
+    if (was_overridden(document, d) && !asks_for_length(d.key, alone, overrides)) {
       now.apply_value(d.key, before.has(d.key) ? before.value(d.key) : Json(),
                       {.layer = ConfigLayer::flag, .name = "--override"});
       continue;
@@ -89,17 +96,12 @@ ResumedConfig resume_config(const JsonDocument& document, const std::function<vo
                                         : "leave it out: it can't change within a run");
   }
   const Config commanded = now;
-  for (const std::string& assignment : overrides) {
-    const std::string key = key_of(assignment);
-    train_schema().at(key, "--override");
-    if (!may_override(key)) throw Error(ErrorKind::config, key + " can't change within a run", "--override");
-    now.apply_set(assignment);
-  }
+  for (const std::string& assignment : overrides) apply_override(now, assignment);
   ResumedConfig result{
       .config = now,
       .earlier = {.run_json = document.root(), .before = before, .commanded = commanded, .overrides = {}}};
-  for (const ConfigDifference& d : differences(commanded, now)) {
-    result.earlier.overrides.push_back({d.key, d.before, d.after});
+  for (const ConfigDifference& d : differences(before, now)) {
+    if (!names_same_path(d, before, now)) result.earlier.overrides.push_back({d.key, d.before, d.after});
   }
   return result;
 }
@@ -123,19 +125,41 @@ void require_same_run(const EarlierRun& earlier, const RunSetup& setup, const Ch
                      checkpoint.step);
 }
 
-void keep_micro_batch(const Checkpoint& checkpoint, TrainSettings& settings) {
-  if (!settings.micro_batch_is_auto) return;
-  const int64_t micro = checkpoint.trainer.value("micro_batch_sequences", settings.micro_batch_sequences);
-  if (micro < 1 || settings.batch_sequences % micro != 0) {
+int64_t resumed_micro_batch(const EarlierRun& earlier, const TrainSettings& settings) {
+  if (!settings.micro_batch_is_auto) return settings.micro_batch_sequences;
+  const Json recorded = earlier.run_json["resolved"].value("micro_batch_sequences", Json());
+  if (!recorded.is_number_integer() || recorded < 1 || settings.batch_sequences % recorded.get<int64_t>() != 0) {
     throw Error(ErrorKind::format,
-                fmt::format("micro_batch_sequences {} does not divide a batch of {}", micro, settings.batch_sequences),
-                checkpoint.path + "/trainer.json");
+                fmt::format("micro_batch_sequences {} does not divide a batch of {}", json_text(recorded),
+                            settings.batch_sequences),
+                "run.json");
   }
-  settings.micro_batch_sequences = micro;
+  const bool is_new = std::any_of(earlier.overrides.begin(), earlier.overrides.end(), [](const AppliedOverride& o) {
+    return o.key == "train.memory_limit" || o.key == "train.micro_batch_sequences";
+  });
+  return is_new ? settings.micro_batch_sequences : recorded.get<int64_t>();
+}
+
+void apply_override(Config& config, const std::string& assignment) {
+  const std::string where = "--override " + assignment;
+  const size_t equals = assignment.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw Error(ErrorKind::config, "--override takes KEY=VALUE", where,
+                "as in --override optimizer.learning_rate=1e-4");
+  }
+  const std::string key = assignment.substr(0, equals);
+  train_schema().at(key, where);
+  if (!may_override(key)) throw Error(ErrorKind::config, key + " can't change within a run", where);
+  config.apply_flag(key, assignment.substr(equals + 1), where);
 }
 
 Json recorded_overrides(const EarlierRun& earlier, int64_t step) {
   Json list = earlier.run_json["overrides"];
+  for (Json& entry : list) {
+    const Json from = entry.is_object() ? entry.value("from_step", Json()) : Json();
+    if (!from.is_number_integer()) throw Error(ErrorKind::format, "an override without from_step", "run.json");
+    entry["from_step"] = std::min(from.get<int64_t>(), step);
+  }
   for (const AppliedOverride& o : earlier.overrides) {
     list.push_back({{"from_step", step}, {"key", o.key}, {"before", o.before}, {"after", o.after}});
   }

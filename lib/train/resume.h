@@ -13,7 +13,7 @@
 
 namespace keel {
 
-/// A setting that --override changed, from a step on.
+/// A setting that --override, or --steps, changed from a step on.
 struct AppliedOverride {
   std::string key, before, after;
 };
@@ -23,7 +23,7 @@ struct EarlierRun {
   Json run_json;
   Config before;     ///< its config
   Config commanded;  ///< with the command on top but without overrides: differs from `before` in the length at most
-  std::vector<AppliedOverride> overrides;
+  std::vector<AppliedOverride> overrides;  ///< of the command, a new length included
 };
 
 /// The config of a run that goes on: what its run.json says, then what the command says on top. `command` applies
@@ -47,11 +47,17 @@ KEEL_API std::string resumed_init(const EarlierRun& earlier, const std::string& 
 /// finished steps (require_same_rates).
 KEEL_API void require_same_run(const EarlierRun& earlier, const RunSetup& setup, const Checkpoint& checkpoint);
 
-/// An automatic micro-batch stays what it was, as it decides the order of sums. Error(format) if the checkpoint's is
-/// impossible.
-KEEL_API void keep_micro_batch(const Checkpoint& checkpoint, TrainSettings& settings);
+/// The micro-batch of a run that goes on. An automatic one stays what run.json says, as it decides the order of sums,
+/// unless this command overrides what it follows from (train.memory_limit, train.micro_batch_sequences). Error(format)
+/// if run.json's is impossible.
+KEEL_API int64_t resumed_micro_batch(const EarlierRun& earlier, const TrainSettings& settings);
 
-/// `overrides` of run.json when the run goes on after step `step`: the earlier ones and those of this command.
+/// Applies one --override to a config. Error(config) that names the whole argument, also for a key that can't change
+/// within a run.
+KEEL_API void apply_override(Config& config, const std::string& assignment);
+
+/// `overrides` of run.json when the run goes on after step `step`: the earlier ones (those from a later step on count
+/// from `step` now) and those of this command.
 KEEL_API Json recorded_overrides(const EarlierRun& earlier, int64_t step);
 
 /// Error(config) that names both lengths, unless steps 0 .. done - 1 have the same learning rates in both settings.

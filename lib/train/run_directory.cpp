@@ -117,7 +117,7 @@ JsonDocument RunDirectory::read_run_json(const std::string& path) {
   return document;
 }
 
-int64_t RunDirectory::rewind_metrics(int64_t step, int64_t earlier_steps, const TrainSettings& settings) {
+int64_t RunDirectory::rewind_metrics(int64_t step, const LogSchedule& schedule) {
   std::vector<std::string> kept, moved;
   for (std::string& line : read_lines(file("metrics.jsonl"))) {
     const Json json = parse_json(line, file("metrics.jsonl"), ErrorKind::format);
@@ -126,9 +126,8 @@ int64_t RunDirectory::rewind_metrics(int64_t step, int64_t earlier_steps, const 
       throw Error(ErrorKind::format, "a line without a whole number as its step", file("metrics.jsonl"));
     }
     const int64_t at = at_step->get<int64_t>();
-    const bool of_the_run = json.contains("val_loss") ? validates_after(settings, at) : logs_step(settings, at);
-    const bool wanted = at <= step && (at != earlier_steps || of_the_run);
-    (wanted ? kept : moved).push_back(std::move(line));
+    const bool of_the_run = json.contains("val_loss") ? schedule.validates(at) : schedule.logs(at);
+    (at <= step && of_the_run ? kept : moved).push_back(std::move(line));
   }
   if (moved.empty()) return 0;
   const std::string aside = file("metrics.before-resume-" + std::to_string(step) + ".jsonl");
@@ -146,6 +145,17 @@ std::optional<double> RunDirectory::validation_loss_at(int64_t step) const {
     return json["val_loss"].is_number() ? json["val_loss"].get<double>() : std::numeric_limits<double>::quiet_NaN();
   }
   return std::nullopt;
+}
+
+double RunDirectory::save_seconds_at(int64_t step) const {
+  double seconds = 0;
+  for (const std::string& line : read_lines(file("events.jsonl"))) {
+    const Json json = parse_json(line, file("events.jsonl"), ErrorKind::format);
+    if (!json.is_object() || json.value("event", Json()) != "save" || json.value("step", Json()) != step) continue;
+    const Json value = json.value("seconds", Json());
+    if (value.is_number()) seconds = value.get<double>();
+  }
+  return seconds;
 }
 
 bool RunDirectory::is_completed(int64_t step) const {
@@ -211,14 +221,6 @@ void RunDirectory::sync() {
 
 bool is_run_directory(const std::string& path) {
   return fs::exists(path + "/run.json");
-}
-
-bool logs_step(const TrainSettings& settings, int64_t step) {
-  return step == 1 || step == settings.steps || step % settings.log_every == 0;
-}
-
-bool validates_after(const TrainSettings& settings, int64_t step) {
-  return step == settings.steps || (settings.validate.every_steps > 0 && step % settings.validate.every_steps == 0);
 }
 
 }  // namespace keel

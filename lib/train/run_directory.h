@@ -9,7 +9,7 @@
 #include "keel/base/file_lock.h"
 #include "keel/base/json.h"
 #include "keel/base/line_file.h"
-#include "keel/train/settings.h"
+#include "keel/train/log_schedule.h"
 
 namespace keel {
 
@@ -46,13 +46,14 @@ class KEEL_API RunDirectory {
   /// The run.json of a run directory; Error(format) if it is none.
   static JsonDocument read_run_json(const std::string& path);
 
-  /// Brings metrics.jsonl to the state of an uninterrupted run after `step` updates: lines beyond it, and lines of the
-  /// last of `earlier_steps` steps that only the end of that shorter run has, move to metrics.before-resume-STEP.jsonl.
-  /// Returns how many.
-  int64_t rewind_metrics(int64_t step, int64_t earlier_steps, const TrainSettings& settings);
+  /// Brings metrics.jsonl to the state of an uninterrupted run of this schedule after `step` updates: lines beyond it,
+  /// and those that only the end of a shorter run has, move to metrics.before-resume-STEP.jsonl. Returns how many.
+  int64_t rewind_metrics(int64_t step, const LogSchedule& schedule);
 
   /// The validation loss that metrics.jsonl has for this step; NaN if it was not finite, nothing if there is no line.
   std::optional<double> validation_loss_at(int64_t step) const;
+  /// Seconds that the last save of this step took, by events.jsonl; 0 if there is no line.
+  double save_seconds_at(int64_t step) const;
   /// True if report.json is that of a run completed after `step` updates.
   bool is_completed(int64_t step) const;
 
@@ -75,9 +76,4 @@ class KEEL_API RunDirectory {
 
 /// True if there is a run.json.
 KEEL_API bool is_run_directory(const std::string& path);
-/// True if a run with these settings logs step `step` (1 .. steps): the first, the last, and every log_every-th.
-KEEL_API bool logs_step(const TrainSettings& settings, int64_t step);
-/// True if it validates after step `step`: every validate.every_steps and after the last.
-KEEL_API bool validates_after(const TrainSettings& settings, int64_t step);
-
 }  // namespace keel

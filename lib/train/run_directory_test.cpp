@@ -45,17 +45,6 @@ std::vector<int64_t> steps_in(const std::string& file, const char* key) {
   return steps;
 }
 
-TEST(LogsStep, FirstLastAndEveryNth) {
-  const TrainSettings s = settings(10, 4, 0);
-  std::vector<int64_t> logged;
-  for (int64_t step = 1; step <= 10; ++step) {
-    if (logs_step(s, step)) logged.push_back(step);
-  }
-  EXPECT_EQ(logged, (std::vector<int64_t>{1, 4, 8, 10}));
-  EXPECT_TRUE(validates_after(s, 10));
-  EXPECT_FALSE(validates_after(s, 4));
-}
-
 TEST_F(RunDirectoryTest, RewindKeepsWhatALongerUninterruptedRunWouldHave) {
   RunDirectory directory = RunDirectory::create(run(), false);
   for (int64_t step : {1, 4, 8, 10}) directory.log_step({.step = step, .loss = 1});
@@ -63,7 +52,7 @@ TEST_F(RunDirectoryTest, RewindKeepsWhatALongerUninterruptedRunWouldHave) {
   directory.log_validation(10, 100, 1);
   directory.sync();
   // The run of 10 steps goes on to 20, validating every 5: step 10 was logged only because it was the last.
-  EXPECT_EQ(directory.rewind_metrics(10, 10, settings(20, 4, 5)), 1);
+  EXPECT_EQ(directory.rewind_metrics(10, LogSchedule(settings(20, 4, 5))), 1);
   EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "loss"), (std::vector<int64_t>{1, 4, 8}));
   EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "val_loss"), (std::vector<int64_t>{5, 10}));
   EXPECT_EQ(steps_in(run() + "/metrics.before-resume-10.jsonl", "loss"), (std::vector<int64_t>{10}));
@@ -76,12 +65,25 @@ TEST_F(RunDirectoryTest, RewindMovesLinesBeyondTheCheckpoint) {
   }
   std::ofstream(run() + "/metrics.jsonl", std::ios::app) << "{\"step\": 7, \"lo";  // torn by a crash
   RunDirectory directory = RunDirectory::open(run());
-  EXPECT_EQ(directory.rewind_metrics(4, 10, settings(10, 1, 0)), 2);
+  EXPECT_EQ(directory.rewind_metrics(4, LogSchedule(settings(10, 1, 0))), 2);
   directory.log_step({.step = 5, .loss = NAN});
   directory.sync();
   EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "loss"), (std::vector<int64_t>{1, 2, 3, 4, 5}));
   const std::vector<std::string> lines = read_lines(run() + "/metrics.jsonl");
   EXPECT_NE(lines.back().find("\"loss\":null"), std::string::npos) << lines.back();
+}
+
+TEST_F(RunDirectoryTest, RewindKeepsWhatEarlierSettingsLogged) {
+  RunDirectory directory = RunDirectory::create(run(), false);
+  for (int64_t step = 1; step <= 7; ++step) directory.log_step({.step = step, .loss = 1});
+  directory.log_validation(6, 60, 1);
+  directory.sync();
+  // A run of 7 steps that logged each goes on to 12 with every fourth: step 7 belongs to the past.
+  const Json overrides = parse_json(R"([{"from_step": 7, "key": "train.log_every", "before": "1", "after": "4"},
+                     {"from_step": 7, "key": "validate.every_steps", "before": "3", "after": "absent"}])",
+                                    "run.json", ErrorKind::format);
+  EXPECT_EQ(directory.rewind_metrics(7, LogSchedule(settings(12, 4, 0), overrides)), 0);
+  EXPECT_EQ(directory.rewind_metrics(7, LogSchedule(settings(12, 4, 0))), 6);
 }
 
 TEST_F(RunDirectoryTest, IsHeldByOneProcess) {

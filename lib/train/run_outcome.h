@@ -32,14 +32,14 @@ struct RunOutcome {
   int signal = 0;         ///< that interrupted it
   double final_loss = 0;  ///< of the last step; NaN before the first and where no target counted
   double grad_norm = 0;
-  std::optional<double> val_loss;                 ///< the last one
-  std::optional<double> unigram_loss;             ///< of the same tokens (validate.unigram)
-  double train_seconds = 0;                       ///< sum of step times, earlier parts of the run included
-  double validate_seconds = 0, save_seconds = 0;  ///< of this process
-  int64_t steps_here = 0;                         ///< of this process
-  int64_t peak_memory_bytes = 0;                  ///< resident anonymous memory
-  double product_rate = 0;                        ///< FLOP/s of the matrix products alone; 0: unknown
-  std::optional<int64_t> non_finite_step;         ///< 1-based step whose loss or gradient was not finite
+  std::optional<double> val_loss;      ///< the last one
+  std::optional<double> unigram_loss;  ///< of the same tokens (validate.unigram)
+  /// Of the whole run, all its processes: sum of step times, and what is not in it. Steps that were done again because
+  /// a process was killed count once.
+  double train_seconds = 0, startup_seconds = 0, validate_seconds = 0, save_seconds = 0;
+  int64_t peak_memory_bytes = 0;           ///< resident anonymous memory, of this process
+  double product_rate = 0;                 ///< FLOP/s of the matrix products alone; 0: unknown
+  std::optional<int64_t> non_finite_step;  ///< 1-based step whose loss or gradient was not finite
   double non_finite_learning_rate = 0;
   std::vector<std::string> checkpoints;  ///< that exist at the end
 

@@ -2,11 +2,15 @@
 
 #include <filesystem>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "keel/base/atomic_file.h"
 #include "keel/base/clock.h"
 #include "keel/base/error.h"
+#include "keel/base/files.h"
 #include "keel/base/log.h"
+#include "keel/base/output.h"
 #include "keel/base/report.h"
 #include "keel/model/model_config_json.h"
 #include "keel/train/data_identity.h"
@@ -14,6 +18,7 @@
 #include "keel/train/run_directory.h"
 #include "keel/train/run_setup.h"
 #include "keel/train/throughput.h"
+#include "keel/train/trainer_state.h"
 #include "keel/train/training_run.h"
 
 namespace keel {
@@ -38,7 +43,7 @@ Resolved resolve(const TrainCommand& command) {
     return resolved;
   }
   command.configure(resolved.config);
-  for (const std::string& assignment : command.overrides) resolved.config.apply_set(assignment);
+  for (const std::string& assignment : command.overrides) apply_override(resolved.config, assignment);
   resolved.init_path = command.init_path;
   return resolved;
 }
@@ -70,30 +75,70 @@ void require_room_for_checkpoint(const std::string& out, const TrainSettings& se
 
 void say_where_it_starts(const TrainCommand& command, const Checkpoint* checkpoint) {
   if (checkpoint != nullptr) {
-    log::info("resumed from step {} (saved {}), data position {}, processes {} -> 1", checkpoint->step,
-              checkpoint->saved, checkpoint->trainer.value("data_position", int64_t{0}),
-              checkpoint->trainer.value("processes", 1));
+    const TrainerState state = trainer_state(*checkpoint);
+    const std::string processes = state.processes == 1 ? "" : fmt::format(", processes {} -> 1", state.processes);
+    log::info("resumed from step {} (saved {}), data position {}{}", checkpoint->step, checkpoint->saved,
+              state.data_position, processes);
   } else if (command.resume) {
     log::warn("no complete checkpoint in {}: starting at step 0", command.out);
   }
 }
 
-/// run.json, metrics.jsonl and events.jsonl as they are when step `step` follows.
-void bring_up_to_date(RunDirectory& directory, const std::optional<EarlierRun>& earlier, const RunSetup& setup,
-                      int64_t step) {
+/// The checkpoint and the command must belong to one run; what the run decided for itself stays.
+void fit_together(const EarlierRun& earlier, const Checkpoint* checkpoint, RunSetup& setup) {
+  if (checkpoint != nullptr) {
+    require_same_run(earlier, setup, *checkpoint);
+    if (checkpoint->step > setup.settings.steps) {
+      throw Error(ErrorKind::config,
+                  fmt::format("{} steps are done, and the run is to have {}", checkpoint->step, setup.settings.steps),
+                  "--steps", "a run that goes on can't get shorter than it is");
+    }
+  }
+  const int64_t micro = resumed_micro_batch(earlier, setup.settings);
+  const Json before = earlier.run_json["resolved"]["micro_batch_sequences"];
+  if (before != micro) {
+    log::info("the micro-batch changes from {} to {} sequences: sums are rounded otherwise from here on",
+              json_text(before), micro);
+  }
+  setup.settings.micro_batch_sequences = micro;
+}
+
+/// A finished run stays as it is; a report that is asked for is its own.
+TrainResult say_it_is_finished(const TrainCommand& command, const EarlierRun& earlier, const RunDirectory& directory,
+                               int64_t step) {
+  log::info("the run is finished: step {} of {}; nothing to do: --steps with more than {} goes on", step, step, step);
+  for (const AppliedOverride& o : earlier.overrides) {
+    log::warn("{} stays {}: a finished run has no steps for another value; raise train.steps", o.key, o.before);
+  }
+  if (!command.report_path.empty()) {
+    const std::string text = read_file(directory.file("report.json"));
+    if (command.report_path == "-") {
+      write_stdout(text);
+    } else {
+      write_file_atomically(command.report_path, text);
+    }
+  }
+  return {};
+}
+
+/// run.json, metrics.jsonl and events.jsonl as they are when step `step` follows. run.json comes first: a process that
+/// is killed in between leaves what the next one brings to the same end.
+LogSchedule bring_up_to_date(RunDirectory& directory, const std::optional<EarlierRun>& earlier, const RunSetup& setup,
+                             int64_t step) {
   if (!earlier) {
     directory.write_run_json(run_json(setup, utc_time(), Json::array()));
-    return;
+    return LogSchedule(setup.settings);
   }
-  const int64_t moved =
-      directory.rewind_metrics(step, earlier->run_json["resolved"]["steps"].get<int64_t>(), setup.settings);
+  const Json overrides = recorded_overrides(*earlier, step);
+  LogSchedule schedule(setup.settings, overrides);
+  directory.write_run_json(run_json(setup, earlier->run_json["created"].get<std::string>(), overrides));
+  const int64_t moved = directory.rewind_metrics(step, schedule);
   if (moved > 0) log::info("{} lines of metrics.jsonl moved to metrics.before-resume-{}.jsonl", moved, step);
-  directory.write_run_json(
-      run_json(setup, earlier->run_json["created"].get<std::string>(), recorded_overrides(*earlier, step)));
   for (const AppliedOverride& o : earlier->overrides) {
     log::info("{} changes from {} to {} from here on", o.key, o.before, o.after);
     directory.log_event("override", {{"key", o.key}, {"before", o.before}, {"after", o.after}});
   }
+  return schedule;
 }
 
 TrainResult run_and_report(const TrainCommand& command, Report& report, const RunSetup& setup, Trainer& trainer,
@@ -129,6 +174,7 @@ TrainPlanReport plan(Context& ctx, const TrainCommand& command) {
 }
 
 TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress) {
+  const Stopwatch since_start;
   if (!command.report_path.empty()) Report::require_writable(command.report_path);
   Report report("keel.train/1", "keel-train", command.arguments);
   const Resolved resolved = resolve(command);
@@ -141,13 +187,10 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
   RunSetup setup = prepare_run(resolved.config, resolved.init_path, continued ? continued->model : std::nullopt);
   setup.identity = data_identity(setup);
   const Checkpoint* checkpoint = continued && continued->checkpoint ? &*continued->checkpoint : nullptr;
-  if (checkpoint != nullptr) {
-    require_same_run(*resolved.earlier, setup, *checkpoint);
-    keep_micro_batch(*checkpoint, setup.settings);
-    if (checkpoint->step >= setup.settings.steps && continued->directory.is_completed(checkpoint->step)) {
-      log::info("the run is finished: step {} of {}; nothing to do", checkpoint->step, setup.settings.steps);
-      return {};
-    }
+  if (resolved.earlier) fit_together(*resolved.earlier, checkpoint, setup);
+  if (checkpoint != nullptr && checkpoint->step == setup.settings.steps &&
+      continued->directory.is_completed(checkpoint->step)) {
+    return say_it_is_finished(command, *resolved.earlier, continued->directory, checkpoint->step);
   }
   require_fit(plan_report(ctx, setup.settings, false));
   require_room_for_checkpoint(command.out, setup.settings);
@@ -158,9 +201,13 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
 
   RunDirectory directory =
       continued ? std::move(continued->directory) : RunDirectory::create(command.out, command.force);
-  bring_up_to_date(directory, resolved.earlier, setup, checkpoint != nullptr ? checkpoint->step : 0);
-  return run_and_report(command, report, setup, *trainer, directory,
-                        {.resume = checkpoint, .product_rate = product_rate}, progress);
+  const LogSchedule schedule =
+      bring_up_to_date(directory, resolved.earlier, setup, checkpoint != nullptr ? checkpoint->step : 0);
+  const RunStart start{.schedule = schedule,
+                       .resume = checkpoint,
+                       .product_rate = product_rate,
+                       .startup_seconds = since_start.seconds()};
+  return run_and_report(command, report, setup, *trainer, directory, start, progress);
 }
 
 }  // namespace keel

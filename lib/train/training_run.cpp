@@ -16,6 +16,7 @@
 #include "keel/data/unigram.h"
 #include "keel/model/model_config_json.h"
 #include "keel/train/trainer.h"
+#include "keel/train/trainer_state.h"
 
 namespace keel {
 namespace {
@@ -28,24 +29,32 @@ constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 /// One process's part of a run.
 class TrainingRun {
  public:
-  TrainingRun(const RunSetup& setup, Trainer& trainer, RunDirectory& directory, double product_rate, Progress& progress)
-      : setup_(setup), settings_(setup.settings), directory_(directory), progress_(progress), trainer_(trainer) {
+  TrainingRun(const RunSetup& setup, Trainer& trainer, RunDirectory& directory, const RunStart& start,
+              Progress& progress)
+      : setup_(setup),
+        settings_(setup.settings),
+        directory_(directory),
+        schedule_(start.schedule),
+        progress_(progress),
+        trainer_(trainer) {
     outcome_.final_loss = outcome_.grad_norm = kNoValue;
-    outcome_.product_rate = product_rate;
+    outcome_.product_rate = start.product_rate;
+    outcome_.startup_seconds = start.startup_seconds;
   }
 
   void start() { directory_.log_event("start", {{"steps", settings_.steps}}); }
 
   void resume(const Checkpoint& checkpoint) {
-    const Json& state = checkpoint.trainer;
+    const TrainerState state = trainer_state(checkpoint);
     outcome_.step = saved_step_ = checkpoint.step;
-    outcome_.train_seconds = state.value("seconds", 0.0);
-    outcome_.final_loss = state.contains("loss") && state["loss"].is_number() ? state["loss"].get<double>() : kNoValue;
-    outcome_.grad_norm =
-        state.contains("grad_norm") && state["grad_norm"].is_number() ? state["grad_norm"].get<double>() : kNoValue;
-    if (state.contains("val_loss") && state["val_loss"].is_number())
-      outcome_.val_loss = state["val_loss"].get<double>();
-    validated_ = state.value("validated", true);
+    outcome_.train_seconds = state.seconds;
+    outcome_.startup_seconds += state.startup_seconds;
+    outcome_.validate_seconds = state.validate_seconds;
+    outcome_.save_seconds = state.save_seconds + directory_.save_seconds_at(checkpoint.step);
+    outcome_.final_loss = state.loss;
+    outcome_.grad_norm = state.grad_norm;
+    outcome_.val_loss = state.val_loss;
+    validated_ = state.validated;
     if (const auto loss = validated_ ? std::nullopt : directory_.validation_loss_at(checkpoint.step)) {
       outcome_.val_loss = *loss;  // made after this checkpoint by a process that was then killed
       validated_ = true;
@@ -78,7 +87,7 @@ class TrainingRun {
  private:
   /// One step and what follows it; false when the run is over.
   bool continue_run() {
-    if (!validated_ && validates_after(settings_, outcome_.step) && !validate()) return false;
+    if (!validated_ && schedule_.validates(outcome_.step) && !validate()) return false;
     if (outcome_.step >= settings_.steps) return false;
     if (stopped()) return false;
     if (save_is_due() && !save()) return false;
@@ -118,7 +127,6 @@ class TrainingRun {
     if (!result) return !stopped();
     const double seconds = watch.seconds();
     outcome_.train_seconds += seconds;
-    ++outcome_.steps_here;
     raise_product_rate(seconds);
     if (result->non_finite) {
       diverged(*result, seconds);
@@ -131,7 +139,7 @@ class TrainingRun {
     outcome_.final_loss = result->loss;
     outcome_.grad_norm = result->grad_norm;
     validated_ = !setup_.validation;
-    if (logs_step(settings_, outcome_.step)) log_step(outcome_.step, *result, seconds);
+    if (schedule_.logs(outcome_.step)) log_step(outcome_.step, *result, seconds);
     show_progress(*result, seconds);
     return true;
   }
@@ -272,19 +280,20 @@ class TrainingRun {
   }
 
   CheckpointContents contents() const {
-    Json state;
-    state["step"] = outcome_.step;
-    state["tokens"] = outcome_.step * settings_.tokens_per_step();
-    state["data_position"] = outcome_.step * settings_.batch_sequences;
-    state["seed"] = settings_.seed;
-    state["batch_sequences"] = settings_.batch_sequences;
-    state["micro_batch_sequences"] = settings_.micro_batch_sequences;
-    state["processes"] = 1;
-    state["seconds"] = outcome_.train_seconds;
-    state["validated"] = validated_;
-    if (std::isfinite(outcome_.final_loss)) state["loss"] = outcome_.final_loss;
-    if (std::isfinite(outcome_.grad_norm)) state["grad_norm"] = outcome_.grad_norm;
-    if (outcome_.val_loss && std::isfinite(*outcome_.val_loss)) state["val_loss"] = *outcome_.val_loss;
+    Json state = trainer_state_json({.step = outcome_.step,
+                                     .tokens = outcome_.step * settings_.tokens_per_step(),
+                                     .data_position = outcome_.step * settings_.batch_sequences,
+                                     .batch_sequences = settings_.batch_sequences,
+                                     .micro_batch_sequences = settings_.micro_batch_sequences,
+                                     .seed = settings_.seed,
+                                     .seconds = outcome_.train_seconds,
+                                     .startup_seconds = outcome_.startup_seconds,
+                                     .validate_seconds = outcome_.validate_seconds,
+                                     .save_seconds = outcome_.save_seconds,
+                                     .validated = validated_,
+                                     .loss = outcome_.final_loss,
+                                     .grad_norm = outcome_.grad_norm,
+                                     .val_loss = outcome_.val_loss});
     state["data"] = setup_.identity;
     return {.step = outcome_.step,
             .config_text = json_text(model_config_json(settings_.model), 2) + "\n",
@@ -297,6 +306,7 @@ class TrainingRun {
   const RunSetup& setup_;
   const TrainSettings& settings_;
   RunDirectory& directory_;
+  LogSchedule schedule_;
   Progress& progress_;
   Trainer& trainer_;
   RunOutcome outcome_;
@@ -333,7 +343,7 @@ std::unique_ptr<Trainer> make_trainer(Context& ctx, const RunSetup& setup, const
 
 RunOutcome run_training(const RunSetup& setup, Trainer& trainer, RunDirectory& directory, const RunStart& start,
                         Progress& progress) {
-  TrainingRun run(setup, trainer, directory, start.product_rate, progress);
+  TrainingRun run(setup, trainer, directory, start, progress);
   if (start.resume != nullptr) {
     run.resume(*start.resume);
   } else {

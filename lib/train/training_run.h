@@ -6,6 +6,7 @@
 #include "keel/base/progress.h"
 #include "keel/checkpoint/checkpoint.h"
 #include "keel/kernels/common/context.h"
+#include "keel/train/log_schedule.h"
 #include "keel/train/run_directory.h"
 #include "keel/train/run_outcome.h"
 #include "keel/train/run_setup.h"
@@ -20,8 +21,10 @@ KEEL_API std::unique_ptr<Trainer> make_trainer(Context& ctx, const RunSetup& set
 
 /// Where a process's part of a run begins.
 struct RunStart {
+  LogSchedule schedule;                ///< which steps are logged and validated
   const Checkpoint* resume = nullptr;  ///< the one that `trainer` was made from; null: step 0
-  double product_rate = 0;  ///< FLOP/s of the matrix products alone (throughput.h), for the utilisation; 0: unknown
+  double product_rate = 0;     ///< FLOP/s of the matrix products alone (throughput.h), for the utilisation; 0: unknown
+  double startup_seconds = 0;  ///< of this process so far
 };
 
 /// Trains to the end of the settings, or to a signal, a time limit or a loss that is not finite: writes metrics, events

@@ -308,7 +308,7 @@ class Resume(TrainTest):
         rates = [line["learning_rate"] for line in self.metrics() if "loss" in line]
         self.assertEqual(rates, [0.01] * 5 + [0.002] * 3)
         overrides = json.loads((self.dir / "run" / "run.json").read_text())["overrides"]
-        self.assertEqual([(o["from_step"], o["key"], o["before"], o["after"]) for o in overrides], [(5, "optimizer.learning_rate", "0.01", "0.002")])
+        self.assertEqual([(o["from_step"], o["key"], o["before"], o["after"]) for o in overrides], [(5, "train.steps", "5", "8"), (5, "optimizer.learning_rate", "0.01", "0.002")])
 
     def test_of_a_run_that_started_from_another_model(self):
         self.train("pre", ["--set", "model.residual_scheme=pre", "--set", "model.rms_norm_eps=1e-6", "--set", "model.tie_word_embeddings=true", "--steps", "2"])
@@ -323,6 +323,14 @@ class Resume(TrainTest):
         shutil.rmtree(self.dir / "pre")  # a run that goes on needs its checkpoint only
         self.train("run", ["--steps", "12", "--resume"], name="init.json")
         self.assertEqual(self.metrics(), self.metrics("whole"))
+
+    def test_times_are_of_the_whole_run(self):
+        self.train("run", ["--steps", "8"])
+        first = self.report()["results"]
+        self.train("run", ["--steps", "9", "--resume"])
+        second = self.report()["results"]
+        for name in ("train_seconds", "startup_seconds", "validate_seconds", "save_seconds"):
+            self.assertGreater(second[name], first[name], name)
 
     def test_without_a_directory_starts_and_says_so(self):
         result = self.train("new", ["--resume"])
@@ -563,13 +571,64 @@ class Overrides(TrainTest):
     def test_of_what_is_logged_leave_the_past_alone(self):
         self.train("run", ["--steps", "6"])
         self.check("keel-train", "--out", self.dir / "run", "--resume", "--steps", "9", "--override", "train.log_every=4", "--progress", "none")
-        self.assertEqual([line["step"] for line in self.metrics() if "loss" in line], [1, 2, 3, 4, 5, 8, 9])
+        self.assertEqual([line["step"] for line in self.metrics() if "loss" in line], [1, 2, 3, 4, 5, 6, 8, 9])
 
     def test_same_command_goes_on_after_an_override(self):
         self.train("run", ["--steps", "4"])
         self.check("keel-train", "--out", self.dir / "run", "--resume", "--steps", "6", "--override", "optimizer.learning_rate=0.002", "--progress", "none")
         self.train("run", ["--steps", "8", "--resume"])
         self.assertEqual([line["learning_rate"] for line in self.metrics() if "loss" in line], [0.01] * 4 + [0.002] * 4)
+
+    def test_lines_that_earlier_settings_logged_stay(self):
+        self.train("run", ["--steps", "7"])
+        self.check("keel-train", "--out", self.dir / "run", "--resume", "--steps", "11", "--override", "train.log_every=4",
+                   "--override", "validate.every_steps=null", "--progress", "none")
+        self.train("run", ["--steps", "13", "--resume"])
+        self.assertEqual([line["step"] for line in self.metrics() if "loss" in line], [1, 2, 3, 4, 5, 6, 7, 8, 12, 13])
+        self.assertEqual([line["step"] for line in self.metrics() if "val_loss" in line], [5, 13])
+
+    def test_lengths_are_recorded_and_the_same_command_goes_on(self):
+        self.write_config(config(train__steps=5))
+        self.train("run")
+        self.train("run", ["--steps", "9", "--resume"])
+        overrides = json.loads((self.dir / "run" / "run.json").read_text())["overrides"]
+        self.assertEqual(overrides, [{"from_step": 5, "key": "train.steps", "before": "5", "after": "9"}])
+        self.assertIn("step 9 of 9", self.train("run", ["--resume"]).stderr)  # the file still says 5
+        result = self.train("run", ["--resume", "--steps", "4"], code=2)
+        self.assertRegex(result.stderr, r"9 steps are done.* 4 \(--steps\)")
+
+    def test_of_a_finished_run_say_what_would_help(self):
+        self.train()
+        before = (self.dir / "run" / "run.json").read_bytes()
+        result = self.train(extra=["--resume", "--override", "optimizer.learning_rate=0.5", "--report", self.dir / "again.json"])
+        self.assertRegex(result.stderr, r"optimizer\.learning_rate stays 0\.01.*raise train\.steps")
+        self.assertEqual((self.dir / "run" / "run.json").read_bytes(), before)
+        self.assertEqual(json.loads((self.dir / "again.json").read_text()), self.report())
+        self.assertEqual(json.loads(self.train(extra=["--resume", "--report", "-"]).stdout), self.report())
+
+    def test_errors_name_the_option(self):
+        self.train("run", ["--steps", "2"])
+        for assignment, named in (("optimizer.learning_rat=1", "learning_rate"), ("optimizer.learning_rate=x", "x"), ("train.steps", "KEY=VALUE"),
+                                  ("model.hidden_size=32", "can't change"), ("optimizer.eps=1e-320", "32-bit")):
+            with self.subTest(assignment=assignment):
+                error = self.train("run", ["--steps", "4", "--resume", "--override", assignment], code=2).stderr
+                self.assertIn("--override", error)
+                self.assertNotIn("--set", error)
+                self.assertIn(named, error)
+
+    def test_memory_limit_decides_an_automatic_micro_batch_again(self):
+        self.write_config(config(train__micro_batch_sequences="auto", train__batch_sequences=64, data__sequence_length=16))
+        self.train("run", ["--steps", "2"])
+        resolved = lambda: json.loads((self.dir / "run" / "run.json").read_text())["resolved"]["micro_batch_sequences"]
+        self.assertEqual(resolved(), 64)
+        limit = ["--steps", "4", "--resume", "--override", "train.memory_limit=68MB"]
+        result = self.train("run", limit)
+        smaller = resolved()
+        self.assertLess(smaller, 64)
+        self.assertIn(f"changes from 64 to {smaller} sequences", result.stderr)
+        result = self.train("run", ["--steps", "6", "--resume"])
+        self.assertNotIn("micro-batch", result.stderr)
+        self.assertEqual(resolved(), smaller)
 
     def test_run_json_of_another_kind(self):
         self.train("run", ["--steps", "4"])

@@ -1,0 +1,49 @@
+#include "keel/train/log_schedule.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "keel/base/error.h"
+
+namespace keel {
+
+LogSchedule::LogSchedule(const TrainSettings& settings) : LogSchedule(settings, Json::array()) {}
+
+LogSchedule::LogSchedule(const TrainSettings& settings, const Json& overrides) : steps_(settings.steps) {
+  for (const Json& entry : overrides) {
+    const Json key = entry.is_object() ? entry.value("key", Json()) : Json();
+    if (key != "train.log_every" && key != "validate.every_steps") continue;
+    const Json from = entry.value("from_step", Json()), before = entry.value("before", Json());
+    if (!from.is_number_integer() || !before.is_string()) {
+      throw Error(ErrorKind::format, "an override of " + key.get<std::string>() + " without from_step and before",
+                  "run.json");
+    }
+    const std::string text = before.get<std::string>();
+    const Json every = text == "absent" ? Json(0) : parse_json(text, "run.json", ErrorKind::format);
+    if (!every.is_number_integer() || every < 0) {
+      throw Error(ErrorKind::format, key.get<std::string>() + " was '" + text + "', no count", "run.json");
+    }
+    (key == "train.log_every" ? log_ : validate_).push_back({from.get<int64_t>(), every.get<int64_t>()});
+  }
+  constexpr int64_t kAlways = std::numeric_limits<int64_t>::max();
+  log_.push_back({kAlways, settings.log_every});
+  validate_.push_back({kAlways, settings.validate.every_steps});
+}
+
+bool LogSchedule::falls_on(const std::vector<Period>& periods, int64_t step) {
+  for (const Period& period : periods) {
+    if (step <= period.until) return period.every > 0 && step % period.every == 0;
+  }
+  return false;
+}
+
+bool LogSchedule::logs(int64_t step) const {
+  return step == 1 || step == steps_ || falls_on(log_, step);
+}
+
+bool LogSchedule::validates(int64_t step) const {
+  return step == steps_ || falls_on(validate_, step);
+}
+
+}  // namespace keel

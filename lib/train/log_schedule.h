@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "keel/base/export.h"
+#include "keel/base/json.h"
+#include "keel/train/settings.h"
+
+namespace keel {
+
+/// Which steps (1 .. steps) of a run have a line in metrics.jsonl and which are followed by a validation, where
+/// train.log_every and validate.every_steps may have changed on the way (--override).
+class KEEL_API LogSchedule {
+ public:
+  /// `overrides` as in run.json, in the order in which they were made: one from step N holds for steps N+1 and later,
+  /// its `before` up to step N. Error(format) for entries that are none.
+  explicit LogSchedule(const TrainSettings& settings);
+  LogSchedule(const TrainSettings& settings, const Json& overrides);
+
+  /// The first, the last, and every train.log_every-th.
+  bool logs(int64_t step) const;
+  /// Every validate.every_steps-th, and the last.
+  bool validates(int64_t step) const;
+
+ private:
+  struct Period {
+    int64_t until = 0;  ///< last step
+    int64_t every = 0;  ///< 0: none
+  };
+  static bool falls_on(const std::vector<Period>& periods, int64_t step);
+
+  int64_t steps_;
+  std::vector<Period> log_, validate_;  // ascending; the last has no end
+};
+
+}  // namespace keel

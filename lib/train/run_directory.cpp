@@ -19,6 +19,24 @@ FileLock lock_of(const std::string& path) {
   return {fs::path(path) / "lock", "the run directory"};
 }
 
+/// Creates the folder and its parents so that they survive a power cut.
+void make_durable_directories(const fs::path& path) {
+  std::vector<fs::path> parents;
+  for (fs::path at = fs::absolute(path).lexically_normal(); !fs::exists(at) && at.has_relative_path();) {
+    at = at.parent_path();
+    parents.push_back(at);
+  }
+  make_directories(path);
+  for (const fs::path& parent : parents) sync_directory(parent);
+}
+
+/// A file of lines whose name survives a power cut.
+std::unique_ptr<LineAppender> append_durably(const std::string& folder, const std::string& name) {
+  auto lines = std::make_unique<LineAppender>(fs::path(folder) / name);
+  sync_directory(folder);
+  return lines;
+}
+
 bool is_checkpoint_name(const std::string& name) {
   return name.starts_with("step-") && name.find_first_not_of("0123456789", 5) == std::string::npos && name.size() > 5;
 }
@@ -84,10 +102,11 @@ void RunDirectory::require_creatable(const std::string& path, bool replace) {
 
 RunDirectory RunDirectory::create(const std::string& path, bool replace) {
   require_creatable(path, replace);
-  make_directories(path);
+  make_durable_directories(path);
   RunDirectory run(path, lock_of(path));
   if (replace) remove_run_files(path);
   make_directories(run.file("checkpoints"));
+  sync_directory(path);
   return run;
 }
 
@@ -170,12 +189,12 @@ bool RunDirectory::is_completed(int64_t step) const {
 }
 
 LineAppender& RunDirectory::metrics() {
-  if (!metrics_) metrics_ = std::make_unique<LineAppender>(file("metrics.jsonl"));
+  if (!metrics_) metrics_ = append_durably(path_, "metrics.jsonl");
   return *metrics_;
 }
 
 LineAppender& RunDirectory::events() {
-  if (!events_) events_ = std::make_unique<LineAppender>(file("events.jsonl"));
+  if (!events_) events_ = append_durably(path_, "events.jsonl");
   return *events_;
 }
 

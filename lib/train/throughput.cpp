@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "keel/base/clock.h"
+#include "keel/base/signals.h"
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/train/train_memory.h"
 
@@ -29,6 +30,7 @@ double time_product(Context& ctx, const MatmulShape& shape, double budget) {
   double best = std::numeric_limits<double>::infinity();
   const Stopwatch total;
   for (int run = 0; run < 2 || total.seconds() < budget; ++run) {
+    throw_if_stopped();
     const Stopwatch watch;
     matmul(ctx, A, B, C, shape.transpose, shape.accumulate);
     best = std::min(best, watch.seconds());

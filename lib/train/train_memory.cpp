@@ -4,6 +4,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/quantity.h"
+#include "keel/base/signals.h"
 #include "keel/kernels/attention/attention.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
@@ -112,6 +113,7 @@ int64_t automatic_micro_batch(const TrainSettings& settings) {
 
 int64_t largest_fitting_micro_batch(Context& ctx, const TrainSettings& settings, int64_t limit_bytes) {
   for (int64_t sequences : divisors_descending(settings.batch_sequences)) {
+    throw_if_stopped();
     const TrainMemory memory = plan_training(settings, sequences);
     if (memory.arena.total_bytes() > limit_bytes) continue;
     if (estimate_memory(ctx, memory, settings).total_bytes() <= limit_bytes) return sequences;

@@ -63,10 +63,10 @@ class TrainingRun {
   }
 
   RunOutcome run() {
-    if (settings_.validate.unigram && setup_.validation) score_frequencies();
+    const bool goes_on = !settings_.validate.unigram || !setup_.validation || score_frequencies();
     progress_.start("train", settings_.steps, "steps", outcome_.step, false);
     try {
-      while (continue_run()) {
+      while (goes_on && continue_run()) {
       }
     } catch (const Error& error) {
       // Data that turns out to be damaged later must not cost the steps done so far.
@@ -114,8 +114,15 @@ class TrainingRun {
     return true;
   }
 
+  bool is_out_of_time() const {
+    return settings_.time_limit_seconds > 0 && since_start_.seconds() >= settings_.time_limit_seconds;
+  }
+
+  /// What makes work that is no step end early.
+  bool must_stop() const { return stop_requested() || is_out_of_time(); }
+
   bool time_is_up() {
-    if (settings_.time_limit_seconds <= 0 || since_start_.seconds() < settings_.time_limit_seconds) return false;
+    if (!is_out_of_time()) return false;
     outcome_.status = RunStatus::time_limit;
     directory_.log_event("time_limit", {{"step", outcome_.step}});
     return true;
@@ -218,9 +225,9 @@ class TrainingRun {
       return true;
     }
     const Stopwatch watch;
-    const std::optional<double> loss = trainer_.validate();
+    const std::optional<double> loss = trainer_.validate([this] { return must_stop(); });
     outcome_.validate_seconds += watch.seconds();
-    if (!loss) return !stopped();
+    if (!loss) return !stopped() && !time_is_up();
     validated_ = true;
     outcome_.val_loss = *loss;
     directory_.log_validation(outcome_.step, outcome_.step * settings_.tokens_per_step(), *loss);
@@ -232,12 +239,21 @@ class TrainingRun {
     return false;
   }
 
-  void score_frequencies() {
-    const int64_t tokens =
-        settings_.validate.tokens > 0 ? settings_.validate.tokens : setup_.validation->stream(0).tokens();
-    const UnigramLoss loss = unigram_cross_entropy(*setup_.train, *setup_.validation, tokens);
-    outcome_.unigram_loss = loss.nats_per_token;
-    log::info("validation loss of token frequencies alone (unigram): {:.4f}", loss.nats_per_token);
+  /// False if it was told to stop.
+  bool score_frequencies() {
+    struct GivenUp {};
+    const Stopwatch watch;
+    try {
+      const UnigramLoss loss = unigram_cross_entropy(*setup_.train, *setup_.validation,
+                                                     validation_targets(settings_, *setup_.validation), [this] {
+                                                       if (must_stop()) throw GivenUp{};
+                                                     });
+      outcome_.unigram_loss = loss.nats_per_token;
+      log::info("validation loss of token frequencies alone (unigram): {:.4f}", loss.nats_per_token);
+    } catch (const GivenUp&) {
+    }
+    outcome_.startup_seconds += watch.seconds();
+    return !stopped() && !time_is_up();
   }
 
   bool save_is_due() {

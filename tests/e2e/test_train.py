@@ -177,6 +177,32 @@ class Runs(TrainTest):
         done = self.report()["results"]["steps"]
         self.assertTrue((self.dir / "run" / "checkpoints" / f"step-{done:08d}").is_dir())
 
+    def test_time_limit_and_signals_reach_the_passes_over_data(self):
+        write_megatron(self.dir / "val", [[i % 61 for i in range(1000)] for _ in range(3000)])
+        self.train("val", ["--steps", "1", "--set", "validate.tokens=3000000", "--set", "train.time_limit=1"], code=7)
+        self.assertEqual([line for line in self.metrics("val") if "val_loss" in line], [])
+        self.assertTrue((self.dir / "val" / "checkpoints" / "step-00000001").is_dir())
+        with open(self.dir / "big.bin", "wb") as f:  # nanoGPT's, sparse
+            f.truncate(3 << 30)
+        big = ["--data", self.dir / "big.bin", "--data-format", "nanogpt", "--val-data", self.dir / "big.bin", "--set", "validate.unigram=true"]
+        result = self.train("unigram", [*big, "--set", "train.time_limit=0.2"], code=7)
+        self.assertNotIn("unigram", result.stderr.replace(str(self.dir), ""))
+        process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments("stopped", big))], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        while not (self.dir / "stopped" / "events.jsonl").exists():
+            time.sleep(0.01)
+        process.terminate()
+        self.assertEqual(process.wait(60), 143)
+        self.assertEqual(self.report("stopped")["results"]["steps"], 0)
+
+    def test_plan_heeds_signals(self):
+        wide = ["--set", "model.hidden_size=2048", "--set", "model.intermediate_size=8192", "--set", "data.sequence_length=512", "--set", "train.batch_sequences=512",
+                "--set", "model.vocab_size=50000"]
+        write_megatron(self.dir / "data", [[i % 61 for i in range(3000)]])
+        process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments("run", [*wide, "--plan"]))], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        time.sleep(0.3)
+        process.terminate()
+        self.assertEqual(process.wait(60), 143)
+
     def test_loss_mask_counts_only_its_targets(self):
         tokens = [[i % 61 for i in range(161)]]
         write_megatron(self.dir / "masked", tokens, [1 if i % 2 else 0 for i in range(161)])

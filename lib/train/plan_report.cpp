@@ -16,6 +16,10 @@ namespace {
 
 /// Share of a step's time that the matrix products take, for the estimate of the whole.
 constexpr double kProductShare = 0.6;
+/// Hashing, writing and syncing checkpoints, likewise.
+constexpr double kSaveBytesPerSecond = 300e6;
+/// Long enough that single moments of other work on the machine do not decide.
+constexpr double kMeasureSeconds = 2;
 
 Json memory_json(const TrainMemory& memory, const MemoryEstimate& estimate) {
   Json json;
@@ -70,9 +74,38 @@ std::string classes_text(const Json& classes) {
   return text;
 }
 
+struct TimeEstimate {
+  double train = 0, validate = 0, save = 0;
+  double total() const { return train + validate + save; }
+};
+
+/// How often something happens that follows every `every`-th step (0: none) and the last.
+double times_with_last(int64_t steps, int64_t every) {
+  return static_cast<double>(every > 0 ? (steps + every - 1) / every : 1);
+}
+
+/// At this rate of the products, in FLOP/s.
+TimeEstimate estimate_time(const RunSetup& setup, double product_rate) {
+  const TrainSettings& s = setup.settings;
+  const double seconds_per_token = train_flops_per_token(s.model, s.sequence_length()) / (product_rate * kProductShare);
+  TimeEstimate time;
+  time.train = seconds_per_token * static_cast<double>(s.steps) * static_cast<double>(s.tokens_per_step());
+  if (setup.validation) {
+    time.validate = times_with_last(s.steps, s.validate.every_steps) * seconds_per_token / 3 *
+                    static_cast<double>(validation_targets(s, *setup.validation));
+  }
+  constexpr double kArrays = 3;  // weights and AdamW's two averages
+  double saves = times_with_last(s.steps, s.checkpoint.every_steps) + static_cast<double>(s.checkpoint.at.size());
+  if (s.checkpoint.every_seconds > 0) saves += time.train / s.checkpoint.every_seconds;
+  time.save =
+      saves * kArrays * sizeof(float) * static_cast<double>(count_parameters(s.model).total) / kSaveBytesPerSecond;
+  return time;
+}
+
 }  // namespace
 
-TrainPlanReport plan_report(Context& ctx, const TrainSettings& settings, bool measure) {
+TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure) {
+  const TrainSettings& settings = setup.settings;
   const TrainMemory memory = plan_training(settings, settings.micro_batch_sequences);
   const MemoryEstimate estimate = estimate_memory(ctx, memory, settings);
   const ParameterCount parameters = count_parameters(settings.model);
@@ -110,13 +143,19 @@ TrainPlanReport plan_report(Context& ctx, const TrainSettings& settings, bool me
                   settings.batch_sequences, format_bytes(plan.limit_bytes), plan.largest_micro_batch);
   plan.text += classes_text(r["parameter_classes"]) + memory_text(r["memory"]);
   if (measure && plan.fits) {
-    const double rate = measure_product_rate(ctx, settings, 0.5);
-    const double seconds = flops * static_cast<double>(tokens) / (rate * kProductShare);
+    const double rate = measure_product_rate(ctx, settings, kMeasureSeconds);
+    const TimeEstimate time = estimate_time(setup, rate);
     set_number(r, "measured_product_flops_per_second", rate);
-    set_number(r, "estimated_seconds", seconds);
+    set_number(r, "estimated_seconds", time.total());
+    set_number(r, "estimated_train_seconds", time.train);
+    set_number(r, "estimated_validate_seconds", time.validate);
+    set_number(r, "estimated_save_seconds", time.save);
     plan.text += fmt::format(
-        "time        about {} ({:.0f} tokens/s; products run at {:.0f} GFLOP/s, {:.0f} % of a step assumed)\n",
-        format_duration(seconds), static_cast<double>(tokens) / seconds, rate / 1e9, 100 * kProductShare);
+        "time        about {}: training {} ({:.0f} tokens/s), validation {}, saving {}\n"
+        "            (products run at {:.0f} GFLOP/s, {:.0f} % of a step assumed, {} a second saved)\n",
+        format_duration(time.total()), format_duration(time.train), static_cast<double>(tokens) / time.train,
+        format_duration(time.validate), format_duration(time.save), rate / 1e9, 100 * kProductShare,
+        format_bytes(static_cast<int64_t>(kSaveBytesPerSecond)));
   }
   return plan;
 }

@@ -166,7 +166,7 @@ TrainPlanReport plan(Context& ctx, const TrainCommand& command) {
   Report report("keel.train.plan/1", "keel-train", command.arguments);
   const Resolved resolved = resolve(command);
   const RunSetup setup = prepare_run(resolved.config, resolved.init_path);
-  TrainPlanReport plan = plan_report(ctx, setup.settings, true);
+  TrainPlanReport plan = plan_report(ctx, setup, true);
   report.config() = setup.config.to_json();
   report.results() = plan.results;
   if (!command.report_path.empty()) report.write(command.report_path);
@@ -192,7 +192,7 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
       continued->directory.is_completed(checkpoint->step)) {
     return say_it_is_finished(command, *resolved.earlier, continued->directory, checkpoint->step);
   }
-  require_fit(plan_report(ctx, setup.settings, false));
+  require_fit(plan_report(ctx, setup, false));
   require_room_for_checkpoint(command.out, setup.settings);
   if (setup.data.front().tokenizer_path.empty()) log::debug("the data names no tokenizer: checkpoints will hold none");
   say_where_it_starts(command, checkpoint);

@@ -184,7 +184,7 @@ std::optional<StepResult> Trainer::step(int64_t t) {
                     .empty = s.weight_sum == 0};
 }
 
-std::optional<double> Trainer::validate(const std::function<bool()>& give_up) {
+std::optional<double> Trainer::validate(const std::function<bool(int64_t done, int64_t total)>& give_up) {
   Impl& r = *impl_;
   const int64_t tokens = r.settings.validate.tokens > 0 ? r.settings.validate.tokens : r.validation->stream(0).tokens();
   const std::vector<SequenceRef> sequences = r.validation->validation_sequences(tokens);
@@ -192,7 +192,7 @@ std::optional<double> Trainer::validate(const std::function<bool()>& give_up) {
   const int64_t count = static_cast<int64_t>(sequences.size());
   r.set_scalars(0);
   for (int64_t first = 0; first < count; first += micro) {
-    if (give_up && give_up()) return std::nullopt;
+    if (give_up && give_up(first, count)) return std::nullopt;
     const FlatBatch batch = r.load(*r.validation, std::span(sequences).subspan(first, std::min(micro, count - first)));
     if (!r.decoder.forward(r.parameters, batch)) return std::nullopt;
     r.decoder.loss(r.parameters, batch, r.scalars());

@@ -46,9 +46,9 @@ class KEEL_API Trainer {
   /// those before the step.
   std::optional<StepResult> step(int64_t t);
 
-  /// Mean nats per target token of the validation data; empty if interrupted, or if `give_up`, asked between batches,
-  /// says so. Needs validation data; Error(format) if none of its targets counts.
-  std::optional<double> validate(const std::function<bool()>& give_up = {});
+  /// Mean nats per target token of the validation data; empty if interrupted, or if `give_up`, asked before each batch
+  /// with the sequences done and in all, says so. Needs validation data; Error(format) if none of its targets counts.
+  std::optional<double> validate(const std::function<bool(int64_t done, int64_t total)>& give_up = {});
 
   /// The name of the first tensor of weights or optimiser state, in the order of saving, with a value that is not
   /// finite; empty if all are. Reads everything once.

@@ -225,7 +225,11 @@ class TrainingRun {
       return true;
     }
     const Stopwatch watch;
-    const std::optional<double> loss = trainer_.validate([this] { return must_stop(); });
+    const std::optional<double> loss = trainer_.validate([this](int64_t done, int64_t total) {
+      const ProgressField field{"validating", 100 * static_cast<double>(done) / static_cast<double>(total), "{:.0f}%"};
+      progress_.update(outcome_.step, {&field, 1});
+      return must_stop();
+    });
     outcome_.validate_seconds += watch.seconds();
     if (!loss) return !stopped() && !time_is_up();
     validated_ = true;

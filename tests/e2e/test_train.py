@@ -121,6 +121,9 @@ class Runs(TrainTest):
         result = self.check("keel-train", "--config", self.dir / "train.json", "--data", self.dir / "data", "--plan", "--report", self.dir / "plan.json")
         self.assertIn("parameters", result.stdout)
         results = json.loads((self.dir / "plan.json").read_text())["results"]
+        parts = [results[f"estimated_{part}_seconds"] for part in ("train", "validate", "save")]
+        self.assertAlmostEqual(results["estimated_seconds"], sum(parts), delta=1e-9)
+        self.assertTrue(parts[0] > 0 and parts[1] == 0 and parts[2] > 0, parts)  # no validation data is named
         memory = results["memory"]
         self.assertEqual(memory["total_bytes"], sum(v for k, v in memory.items() if k != "total_bytes"))
         printed = self.check("keel-train", "--config", self.dir / "train.json", "--set", "train.log_every=3", "--steps", "9", "--print-config", "--origins").stdout
@@ -193,6 +196,11 @@ class Runs(TrainTest):
         process.terminate()
         self.assertEqual(process.wait(60), 143)
         self.assertEqual(self.report("stopped")["results"]["steps"], 0)
+
+    def test_progress_says_that_it_validates(self):
+        write_megatron(self.dir / "val", [[i % 61 for i in range(1000)] for _ in range(3000)])
+        result = self.train(extra=["--steps", "1", "--set", "validate.tokens=3000000", "--set", "train.time_limit=3", "--progress", "json"], code=7)
+        self.assertIn('"validating":', result.stderr)
 
     def test_plan_heeds_signals(self):
         wide = ["--set", "model.hidden_size=2048", "--set", "model.intermediate_size=8192", "--set", "data.sequence_length=512", "--set", "train.batch_sequences=512",

@@ -7,7 +7,8 @@ namespace keel {
 
 /// Keys and values of a flat batch of S sequences, in one of two layouts.
 ///   flat:   sequence s owns rows cu_seqlens[s] .. cu_seqlens[s+1]-1 of `keys` and `values`, the same rows as its
-///   queries. paged:  the cache is cut into pages of page_size rows; token t of sequence s is row
+///           queries.
+///   paged:  the cache is cut into pages of page_size rows; token t of sequence s is row
 ///           page_table(s, t / page_size) * page_size + t % page_size, for t < kv_lengths[s]. The queries of s are its
 ///           last cu_seqlens[s+1] - cu_seqlens[s] tokens.
 struct KeysValues {
@@ -17,21 +18,23 @@ struct KeysValues {
   int64_t page_size = 0;
 };
 
-/// Causal attention, exact softmax computed tile by tile (flash style: never a [T, T] buffer).      Dao 2023,
-/// arXiv:2307.08691
-///   out[n,h,:] = sum_j p_j v[j, h / (heads / kv_heads), :],   p = softmax over the keys j of the same sequence at or
-///   before n (and, with window > 0, more than n - window) of  scale * q[n,h,:] . k[j, ..] lse[h,n]   = log sum_j
-///   exp(scale * q.k_j)                       kept for the backward pass
+/// Causal attention, exact softmax computed tile by tile (flash style: never a [T, T] buffer).
+///                                                                                       Dao 2023, arXiv:2307.08691
+///   out[n,h,:] = sum_j p_j v[j, h / (heads / kv_heads), :]
+///   lse[h,n]   = log sum_j exp(s_j),   kept for the backward pass
+/// with p = softmax(s), s_j = scale * q[n,h,:] . k[j, h / (heads / kv_heads), :], over the keys j of the same sequence
+/// at or before n and, with window > 0, after n - window.
+///
 /// q, out: [N, heads, head_dim], last axis contiguous, rows may be strided; out may be q (each query tile is read
 /// before it is written).  cu_seqlens: [S + 1], ascending from 0 to N; empty sequences are allowed.  lse: [heads, N]
-/// dense, or null. heads is a multiple of kv_heads; head_dim is any positive number (multiples of 8 are fast). Masking
-/// is by exclusion, so a row never sees -10000.  Throws Error(shape) on extents that disagree.
+/// dense, or null.  heads is a multiple of kv_heads; head_dim is any positive number (multiples of 8 are fast).
+/// Masking is by exclusion, so a row never sees -10000.  Throws Error(shape) on extents that disagree.
 KEEL_API void attention(Context&, View<const float, 3> q, const KeysValues& kv, View<const int32_t, 1> cu_seqlens,
                         float scale, int64_t window, View<float, 3> out, View<float, 2> lse);
 
 /// Gradients of the flat layout. With P recomputed from lse and D[h,n] = d_out . out:
-///   dS = P (d_out v^T - D),  dq = scale dS k,  dk = scale dS^T q,  dv = P^T d_out       (kv heads sum over their query
-///   heads)
+///   dS = P (d_out v^T - D),  dq = scale dS k,  dk = scale dS^T q,  dv = P^T d_out
+/// summed over the query heads of a kv head.
 /// dq, dk, dv are overwritten; they may be strided parts of one buffer, and alias none of the inputs.
 /// delta: [heads, N] scratch. The result does not depend on the number of threads.
 KEEL_API void attention_backward(Context&, View<const float, 3> d_out, View<const float, 3> q, View<const float, 3> k,

@@ -25,9 +25,11 @@ struct MetricsLine {
 };
 
 /// A run directory that this process holds (flock on RUN/lock):
-///   run.json        everything resolved: {"schema":"keel.run/1", "version", "command", "config", "resolved", "data",
-///   ...} metrics.jsonl   a line a logged step, and validation lines events.jsonl    starts, resumes, saves, signals,
-///   ends report.json     written at the end checkpoints/
+///   run.json        everything resolved (resume.h, run_json)
+///   metrics.jsonl   a line a logged step, and validation lines
+///   events.jsonl    starts, resumes, saves, signals, ends
+///   report.json     written at the end
+///   checkpoints/    see checkpoint.h
 class KEEL_API RunDirectory {
  public:
   /// Error(usage) if a run directory cannot appear there: it holds a run (unless `replace`), a run.json that is no

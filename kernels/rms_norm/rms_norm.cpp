@@ -5,6 +5,15 @@
 #include "keel/kernels/rms_norm/rms_norm_cpu.h"
 
 namespace keel {
+namespace {
+
+/// Rows as heads of which each row has one.
+template <class T>
+View<T, 3> one_head(View<T, 2> x) {
+  return {x.data(), {x.extent(0), 1, x.extent(1)}, {x.stride(0), x.extent(1), x.stride(1)}};
+}
+
+}  // namespace
 
 void rms_norm(Context& ctx, View<const float, 2> x, View<const float, 1> w, float eps, View<float, 2> y,
               View<float, 1> s) {
@@ -13,7 +22,7 @@ void rms_norm(Context& ctx, View<const float, 2> x, View<const float, 1> w, floa
   check_shape("rms_norm", "w", w, {d});
   check_shape("rms_norm", "y", y, {rows, d});
   check_shape("rms_norm", "s", s, {rows});
-  KEEL_CALL_ISA(ctx.isa(), rms_norm(x, w.data(), eps, y, s.data(), ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), rms_norm(one_head(x), w.data(), eps, one_head(y), s.data(), ctx.threads()));
 }
 
 void rms_norm_backward(Context& ctx, View<const float, 2> dy, View<const float, 2> x, View<const float, 1> w,
@@ -27,8 +36,31 @@ void rms_norm_backward(Context& ctx, View<const float, 2> dy, View<const float, 
   check_shape("rms_norm_backward", "dx", dx, {rows, d});
   check_shape("rms_norm_backward", "dw", dw, {d});
   check_shape("rms_norm_backward", "partial", partial, {chunk_count(rows), d});
-  KEEL_CALL_ISA(ctx.isa(),
-                rms_norm_backward(dy, x, w.data(), s.data(), dx, accumulate_dx, dw.data(), partial, ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), rms_norm_backward(one_head(dy), one_head(x), w.data(), s.data(), one_head(dx), accumulate_dx,
+                                             dw.data(), partial, ctx.threads()));
+}
+
+void rms_norm(Context& ctx, View<const float, 3> x, View<const float, 1> w, float eps, View<float, 3> y,
+              View<float, 2> s) {
+  const int64_t d = x.extent(2);
+  check_shape("rms_norm", "x", x, x.extents());
+  check_shape("rms_norm", "w", w, {d});
+  check_shape("rms_norm", "y", y, x.extents());
+  check_dense("rms_norm", "s", s, {x.extent(0), x.extent(1)});
+  KEEL_CALL_ISA(ctx.isa(), rms_norm(x, w.data(), eps, y, s.data(), ctx.threads()));
+}
+
+void rms_norm_backward(Context& ctx, View<const float, 3> dy, View<const float, 3> x, View<const float, 1> w,
+                       View<const float, 2> s, View<float, 3> dx, View<float, 1> dw, View<float, 2> partial) {
+  const int64_t d = x.extent(2);
+  check_shape("rms_norm_backward", "x", x, x.extents());
+  check_shape("rms_norm_backward", "dy", dy, x.extents());
+  check_shape("rms_norm_backward", "w", w, {d});
+  check_dense("rms_norm_backward", "s", s, {x.extent(0), x.extent(1)});
+  check_shape("rms_norm_backward", "dx", dx, x.extents());
+  check_shape("rms_norm_backward", "dw", dw, {d});
+  check_shape("rms_norm_backward", "partial", partial, {chunk_count(x.extent(0) * x.extent(1)), d});
+  KEEL_CALL_ISA(ctx.isa(), rms_norm_backward(dy, x, w.data(), s.data(), dx, false, dw.data(), partial, ctx.threads()));
 }
 
 }  // namespace keel

@@ -17,4 +17,12 @@ KEEL_API void rms_norm_backward(Context&, View<const float, 2> dy, View<const fl
                                 View<const float, 1> s, View<float, 2> dx, bool accumulate_dx, View<float, 1> dw,
                                 View<float, 2> partial);
 
+/// The same for every head of x, y [N, heads, d] on its own: rows may be strided, the gain w [d] is shared by the
+/// heads. s: [N, heads] dense.
+KEEL_API void rms_norm(Context&, View<const float, 3> x, View<const float, 1> w, float eps, View<float, 3> y,
+                       View<float, 2> s);
+/// dx is overwritten; it may be dy.  partial: [chunk_count(N * heads), d] scratch.
+KEEL_API void rms_norm_backward(Context&, View<const float, 3> dy, View<const float, 3> x, View<const float, 1> w,
+                                View<const float, 2> s, View<float, 3> dx, View<float, 1> dw, View<float, 2> partial);
+
 }  // namespace keel

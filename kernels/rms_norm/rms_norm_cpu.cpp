@@ -29,22 +29,31 @@ void backward_row(const float* dy, const float* x, const float* w, float s, int6
   });
 }
 
+/// The heads of a [N, heads, d] view one after the other.
+template <class T>
+struct Heads {
+  explicit Heads(const View<T, 3>& x) : data(x.data()), heads(x.extent(1)), row(x.stride(0)), head(x.stride(1)) {}
+  T* operator[](int64_t r) const { return data + r / heads * row + r % heads * head; }
+  T* data;
+  int64_t heads, row, head;
+};
+
 }  // namespace
 
-void rms_norm(View<const float, 2> x, const float* w, float eps, View<float, 2> y, float* s, int threads) {
-  const int64_t rows = x.extent(0), d = x.extent(1), x_stride = x.stride(0), y_stride = y.stride(0);
-  const float* x_data = x.data();
-  float* y_data = y.data();
+void rms_norm(View<const float, 3> x, const float* w, float eps, View<float, 3> y, float* s, int threads) {
+  const int64_t rows = x.extent(0) * x.extent(1), d = x.extent(2);
+  const Heads from(x);
+  const Heads to(y);
 #pragma omp parallel for num_threads(threads) schedule(static) if (rows * d >= kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) s[r] = norm_row(x_data + r * x_stride, w, eps, d, y_data + r * y_stride);
+  for (int64_t r = 0; r < rows; ++r) s[r] = norm_row(from[r], w, eps, d, to[r]);
 }
 
-void rms_norm_backward(View<const float, 2> dy, View<const float, 2> x, const float* w, const float* s,
-                       View<float, 2> dx, bool accumulate_dx, float* dw, View<float, 2> partial, int threads) {
-  const int64_t rows = x.extent(0), d = x.extent(1), chunks = partial.extent(0);
-  const float *dy_data = dy.data(), *x_data = x.data();
-  float *dx_data = dx.data(), *partial_data = partial.data();
-  const int64_t dy_stride = dy.stride(0), x_stride = x.stride(0), dx_stride = dx.stride(0);
+void rms_norm_backward(View<const float, 3> dy, View<const float, 3> x, const float* w, const float* s,
+                       View<float, 3> dx, bool accumulate_dx, float* dw, View<float, 2> partial, int threads) {
+  const int64_t rows = x.extent(0) * x.extent(1), d = x.extent(2), chunks = partial.extent(0);
+  const Heads dy_of(dy), x_of(x);
+  const Heads dx_of(dx);
+  float* partial_data = partial.data();
   const int64_t partial_stride = partial.stride(0);
   const auto row = accumulate_dx ? backward_row<true> : backward_row<false>;
 #pragma omp parallel num_threads(threads) if (rows * d >= kParallelElements)
@@ -54,9 +63,7 @@ void rms_norm_backward(View<const float, 2> dy, View<const float, 2> x, const fl
       float* sums = partial_data + k * partial_stride;
       for_columns(d, [&](auto at) { at.store(sums, Vec{}); });
       const int64_t end = (k + 1) * kReductionRows < rows ? (k + 1) * kReductionRows : rows;
-      for (int64_t r = k * kReductionRows; r < end; ++r) {
-        row(dy_data + r * dy_stride, x_data + r * x_stride, w, s[r], d, dx_data + r * dx_stride, sums);
-      }
+      for (int64_t r = k * kReductionRows; r < end; ++r) row(dy_of[r], x_of[r], w, s[r], d, dx_of[r], sums);
     }
 #pragma omp for schedule(static)
     for (int64_t c = 0; c < d; c += kPartialBlock) {

@@ -157,6 +157,46 @@ TEST(RmsNorm, BackwardAgreesWithTheReference) {
   }
 }
 
+/// Heads [N, heads, d] between other columns of wider rows.
+struct HeadsCase {
+  int64_t N, heads, d, before, after;
+};
+
+View<float, 3> heads_of(GuardedMatrix& rows, const HeadsCase& c) {
+  return {rows.view().data() + c.before, {c.N, c.heads, c.d}, {rows.view().stride(0), c.d, 1}};
+}
+
+std::vector<float> spread(const std::vector<float>& heads, const HeadsCase& c) {
+  const int64_t own = c.heads * c.d, width = c.before + own + c.after;
+  std::vector<float> rows(c.N * width, 7.0F);
+  for (int64_t i = 0; i < c.N * own; ++i) rows[i / own * width + c.before + i % own] = heads[i];
+  return rows;
+}
+
+TEST(RmsNorm, EveryHeadIsARowOfItsOwn) {
+  for (const HeadsCase& c : {HeadsCase{1, 1, 4, 0, 0}, HeadsCase{5, 3, 8, 2, 5}, HeadsCase{70, 4, 20, 0, 40}}) {
+    const Problem p({c.N * c.heads, c.d});
+    const int64_t width = c.before + c.heads * c.d + c.after;
+    for_each_context([&](Context& ctx) {
+      GuardedMatrix x(c.N, width, spread(p.x, c)), y(c.N, width, spread(std::vector<float>(p.x.size()), c));
+      GuardedMatrix flat_y(p.rows, p.d), flat_x(p.rows, p.d, p.x);
+      std::vector<float> s(p.rows), flat_s(p.rows);
+      rms_norm(ctx, heads_of(x, c), flat(p.w), p.eps, heads_of(y, c), {s.data(), {c.N, c.heads}});
+      rms_norm(ctx, flat_x.view(), flat(p.w), p.eps, flat_y.view(), flat(flat_s));
+      EXPECT_EQ(y.values(), spread(flat_y.values(), c));
+      EXPECT_EQ(s, flat_s);
+
+      GuardedMatrix dy(c.N, width, spread(p.dy, c)), partial(chunk_count(p.rows), p.d);
+      std::vector<float> dw(p.d, 0.25F);
+      const auto expected = run_backward(ctx, {p.rows, p.d}, p, s, false, false, {});
+      rms_norm_backward(ctx, heads_of(dy, c), heads_of(x, c), flat(p.w), {s.data(), {c.N, c.heads}}, heads_of(dy, c),
+                        flat(dw), partial.view());
+      EXPECT_EQ(dy.values(), spread(expected.dx, c));
+      EXPECT_EQ(dw, expected.dw);
+    });
+  }
+}
+
 TEST(RmsNorm, NothingToDo) {
   Context ctx(2);
   std::vector<float> w(8, 1.0F), dw(8, 3.0F);

@@ -6,10 +6,15 @@
 
 namespace keel {
 
-void rope_table(Context& ctx, double theta, View<float, 2> cos, View<float, 2> sin) {
+void rope_table(Context& ctx, HostView<const double, 1> frequencies, View<float, 2> cos, View<float, 2> sin) {
   check_shape("rope_table", "cos", cos, cos.extents());
   check_shape("rope_table", "sin", sin, cos.extents());
-  KEEL_CALL_ISA(ctx.isa(), rope_table(theta, cos, sin, ctx.threads()));
+  if (frequencies.extent(0) != cos.extent(1)) {
+    throw Error(ErrorKind::shape,
+                std::to_string(frequencies.extent(0)) + " frequencies for " + std::to_string(cos.extent(1)) + " pairs",
+                "rope_table");
+  }
+  KEEL_CALL_ISA(ctx.isa(), rope_table(frequencies.data(), cos, sin, ctx.threads()));
 }
 
 void rope(Context& ctx, View<const int32_t, 1> positions, View<const float, 2> cos, View<const float, 2> sin,

@@ -5,8 +5,9 @@
 
 namespace keel {
 
-/// Fills cos and sin, [positions, head_dim / 2] each:  angle[p, i] = p * theta^(-2i / head_dim), computed in double.
-KEEL_API void rope_table(Context&, double theta, View<float, 2> cos, View<float, 2> sin);
+/// Fills cos and sin, [positions, head_dim / 2] each:  angle[p, i] = p * frequencies[i], computed in double.
+/// frequencies: [head_dim / 2], radians a position.
+KEEL_API void rope_table(Context&, HostView<const double, 1> frequencies, View<float, 2> cos, View<float, 2> sin);
 
 enum class RopeDirection { forward, backward };
 

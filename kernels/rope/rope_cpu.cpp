@@ -19,15 +19,14 @@ void rotate(float* x1, float* x2, const float* c, const float* s, float sign, in
 
 }  // namespace
 
-void rope_table(double theta, View<float, 2> cos, View<float, 2> sin, int threads) {
+void rope_table(const double* frequencies, View<float, 2> cos, View<float, 2> sin, int threads) {
   const int64_t positions = cos.extent(0), pairs = cos.extent(1);
   float *cos_data = cos.data(), *sin_data = sin.data();
   const int64_t cos_stride = cos.stride(0), sin_stride = sin.stride(0);
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t i = 0; i < pairs; ++i) {
-    const double frequency = ::pow(theta, -static_cast<double>(i) / static_cast<double>(pairs));
     for (int64_t p = 0; p < positions; ++p) {
-      const double angle = static_cast<double>(p) * frequency;
+      const double angle = static_cast<double>(p) * frequencies[i];
       cos_data[p * cos_stride + i] = static_cast<float>(::cos(angle));
       sin_data[p * sin_stride + i] = static_cast<float>(::sin(angle));
     }

@@ -5,7 +5,7 @@
 
 namespace keel {
 
-KEEL_DECLARE_ISA(void rope_table(double theta, View<float, 2> cos, View<float, 2> sin, int threads))
+KEEL_DECLARE_ISA(void rope_table(const double* frequencies, View<float, 2> cos, View<float, 2> sin, int threads))
 KEEL_DECLARE_ISA(void rope(const int32_t* positions, View<const float, 2> cos, View<const float, 2> sin,
                            View<float, 3> x, RopeDirection direction, int threads))
 

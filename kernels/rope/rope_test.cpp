@@ -96,7 +96,8 @@ TEST(Rope, AgreesWithTheReference) {
 }
 
 void check_table(int64_t positions, int64_t pairs, double theta) {
-  std::vector<double> exact_cos, exact_sin;
+  std::vector<double> exact_cos, exact_sin, frequencies;
+  for (int64_t i = 0; i < pairs; ++i) frequencies.push_back(std::pow(theta, -static_cast<double>(i) / pairs));
   for (int64_t p = 0; p < positions; ++p) {
     for (int64_t i = 0; i < pairs; ++i) {
       const long double angle = p * std::pow(static_cast<long double>(theta), -1.0L * i / pairs);
@@ -110,7 +111,7 @@ void check_table(int64_t positions, int64_t pairs, double theta) {
   };
   for_each_context([&](Context& ctx) {
     GuardedMatrix cos(positions, pairs, 1), sin(positions, pairs, 0, 1);
-    rope_table(ctx, theta, cos.view(), sin.view());
+    rope_table(ctx, {frequencies.data(), {pairs}}, cos.view(), sin.view());
     testing::expect_close(cos.values(), exact_cos, tolerance(exact_cos), "cos");
     testing::expect_close(sin.values(), exact_sin, tolerance(exact_sin), "sin");
     EXPECT_TRUE(cos.intact() && sin.intact());
@@ -132,6 +133,10 @@ TEST(Rope, ShapesThatDisagree) {
   const View<float, 3> x(memory.data(), {2, 1, 8});
   EXPECT_NO_THROW(rope(ctx, {positions.data(), {2}}, table, table, x));
   EXPECT_THROW(rope(ctx, {positions.data(), {1}}, table, table, x), Error);
+  const std::vector<double> frequencies(3);
+  EXPECT_THROW(rope_table(ctx, {frequencies.data(), {3}}, View<float, 2>(memory.data(), {4, 4}),
+                          View<float, 2>(memory.data(), {4, 4})),
+               Error);
   EXPECT_THROW(rope(ctx, {positions.data(), {2}}, View<const float, 2>(memory.data(), {4, 3}), table, x), Error);
   try {
     rope(ctx, {positions.data(), {2}}, table, table, View<float, 3>(memory.data(), {2, 1, 7}));

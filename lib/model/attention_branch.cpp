@@ -1,7 +1,12 @@
+#include <algorithm>
 #include <cmath>
 
 #include "keel/kernels/attention/attention.h"
+#include "keel/kernels/bias/bias.h"
+#include "keel/kernels/common/chunks.h"
+#include "keel/kernels/kv_store/kv_store.h"
 #include "keel/kernels/matmul/matmul.h"
+#include "keel/kernels/rms_norm/rms_norm.h"
 #include "keel/kernels/rope/rope.h"
 #include "keel/model/branch.h"
 
@@ -10,52 +15,75 @@ namespace {
 
 class AttentionBranches final : public Branches {
  public:
-  AttentionBranches(Context& ctx, const ModelConfig& config, const AttentionPlan& plan, int64_t max_positions,
+  AttentionBranches(Context& ctx, const ModelConfig& config, const AttentionPlan& plan, const DecoderOptions& options,
                     const Arena& arena)
-      : plan_(plan),
+      : config_(config),
+        plan_(plan),
+        options_(options),
         arena_(arena),
         heads_(config.num_attention_heads),
         kv_heads_(config.num_key_value_heads),
         head_dim_(config.head_dim),
+        eps_(static_cast<float>(config.rms_norm_eps)),
         scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim)))),
-        cos_(arena.at(plan.cos), {max_positions, config.head_dim / 2}),
-        sin_(arena.at(plan.sin), {max_positions, config.head_dim / 2}) {
-    rope_table(ctx, config.rope_theta, cos_, sin_);
+        cos_(arena.at(plan.cos), {options.max_positions, config.head_dim / 2}),
+        sin_(arena.at(plan.sin), {options.max_positions, config.head_dim / 2}) {
+    const std::vector<double> frequencies = rope_frequencies(config);
+    rope_table(ctx, {frequencies.data(), {config.head_dim / 2}}, cos_, sin_);
   }
 
   void forward(Context& ctx, const ParameterBuffers& p, const FlatBatch& batch, const Sublayer& sublayer, int64_t slot,
                View<const float, 2> u, View<float, 2> F) override {
     const SublayerParameters& own = p.layout->sublayers[sublayer.index];
     const int64_t N = u.extent(0);
-    const View<float, 2> qkv(arena_.at(plan_.qkv[slot]), {N, qkv_size()});
+    const View<float, 2> qkv = qkv_of(slot, N);
+    const View<float, 2> qk = qk_of(slot, N);
     const View<float, 2> out(arena_.at(plan_.out[slot]), {N, heads_ * head_dim_});
     matmul(ctx, u, p.matrix(own.q_proj, own.v_proj), qkv, Transpose::b);
-    rope(ctx, batch.positions, cos_, sin_, heads_of(qkv, 0, heads_ + kv_heads_));
-    attention(ctx, q_of(qkv), {.keys = k_of(qkv), .values = v_of(qkv)}, batch.cu_seqlens, scale_, 0,
-              heads_of(out, 0, heads_), lse(slot, N));
+    if (own.q_bias >= 0) add_bias(ctx, p.vector(own.q_bias, own.v_bias), qkv);
+    if (own.q_norm >= 0) {
+      rms_norm(ctx, q_of(qkv), p.vector(own.q_norm), eps_, q_of(qk), q_r(slot, N));
+      rms_norm(ctx, k_of(qkv), p.vector(own.k_norm), eps_, k_of(qk), k_r(slot, N));
+    }
+    rope(ctx, batch.positions, cos_, sin_, heads_of(qk, 0, heads_ + kv_heads_));
+    attention(ctx, q_of(qk), keys_values(ctx, batch, slot, k_of(qk), v_of(qkv)), batch.cu_seqlens, scale_,
+              window(sublayer), heads_of(out, 0, heads_), lse(slot, N));
     matmul(ctx, out, p.matrix(own.o_proj), F, Transpose::b);
+    if (own.o_bias >= 0) add_bias(ctx, p.vector(own.o_bias), F);
   }
 
   void backward(Context& ctx, const ParameterBuffers& p, const FlatBatch& batch, const Sublayer& sublayer, int64_t slot,
                 bool accumulate, View<const float, 2> dF, View<const float, 2> u, View<float, 2> du) override {
     const SublayerParameters& own = p.layout->sublayers[sublayer.index];
     const int64_t N = u.extent(0);
-    const View<float, 2> qkv(arena_.at(plan_.qkv[slot]), {N, qkv_size()});
+    const View<float, 2> qkv = qkv_of(slot, N);
+    const View<float, 2> qk = qk_of(slot, N);
     const View<float, 2> out(arena_.at(plan_.out[slot]), {N, heads_ * head_dim_});
     const View<float, 2> d_out(arena_.at(plan_.d_out), {N, heads_ * head_dim_});
     const View<float, 2> d_qkv(arena_.at(plan_.d_qkv), {N, qkv_size()});
     const View<float, 2> delta(arena_.at(plan_.delta), {heads_, N});
+    if (own.o_bias >= 0) add_bias_backward(ctx, dF, p.d_vector(own.o_bias), partial(N, dF.extent(1)));
     matmul(ctx, dF, out, p.d_matrix(own.o_proj), Transpose::a, accumulate);
     matmul(ctx, dF, p.matrix(own.o_proj), d_out);
-    attention_backward(ctx, heads_of(d_out, 0, heads_), q_of(qkv), k_of(qkv), v_of(qkv), heads_of(out, 0, heads_),
-                       lse(slot, N), batch.cu_seqlens, scale_, 0, q_of(d_qkv), k_of(d_qkv), v_of(d_qkv), delta);
+    attention_backward(ctx, heads_of(d_out, 0, heads_), q_of(qk), k_of(qk), v_of(qkv), heads_of(out, 0, heads_),
+                       lse(slot, N), batch.cu_seqlens, scale_, window(sublayer), q_of(d_qkv), k_of(d_qkv), v_of(d_qkv),
+                       delta);
     rope(ctx, batch.positions, cos_, sin_, heads_of(d_qkv, 0, heads_ + kv_heads_), RopeDirection::backward);
+    if (own.q_norm >= 0) {
+      rms_norm_backward(ctx, q_of(d_qkv), q_of(qkv), p.vector(own.q_norm), q_r(slot, N), q_of(d_qkv),
+                        p.d_vector(own.q_norm), partial(N * heads_, head_dim_));
+      rms_norm_backward(ctx, k_of(d_qkv), k_of(qkv), p.vector(own.k_norm), k_r(slot, N), k_of(d_qkv),
+                        p.d_vector(own.k_norm), partial(N * kv_heads_, head_dim_));
+    }
+    if (own.q_bias >= 0) add_bias_backward(ctx, d_qkv, p.d_vector(own.q_bias, own.v_bias), partial(N, qkv_size()));
     matmul(ctx, d_qkv, u, p.d_matrix(own.q_proj, own.v_proj), Transpose::a, accumulate);
     matmul(ctx, d_qkv, p.matrix(own.q_proj, own.v_proj), du);
   }
 
  private:
   int64_t qkv_size() const { return (heads_ + 2 * kv_heads_) * head_dim_; }
+  int64_t window(const Sublayer& sublayer) const { return config_.window(sublayer.index / 2); }
+
   /// Heads [first, first + count) of a [N, heads * head_dim] matrix.
   View<float, 3> heads_of(View<float, 2> rows, int64_t first, int64_t count) const {
     return {rows.data() + first * head_dim_, {rows.extent(0), count, head_dim_}, {rows.stride(0), head_dim_, 1}};
@@ -63,51 +91,105 @@ class AttentionBranches final : public Branches {
   View<float, 3> q_of(View<float, 2> qkv) const { return heads_of(qkv, 0, heads_); }
   View<float, 3> k_of(View<float, 2> qkv) const { return heads_of(qkv, heads_, kv_heads_); }
   View<float, 3> v_of(View<float, 2> qkv) const { return heads_of(qkv, heads_ + kv_heads_, kv_heads_); }
-  View<float, 2> lse(int64_t slot, int64_t N) const { return {arena_.at(plan_.lse[slot]), {heads_, N}}; }
 
+  View<float, 2> qkv_of(int64_t slot, int64_t N) const { return {arena_.at(plan_.qkv[slot]), {N, qkv_size()}}; }
+  /// What attention reads as q and k: a buffer of its own where the backward pass needs the projections too.
+  View<float, 2> qk_of(int64_t slot, int64_t N) const {
+    if (plan_.qk[slot].count == 0) return qkv_of(slot, N);
+    return {arena_.at(plan_.qk[slot]), {N, (heads_ + kv_heads_) * head_dim_}};
+  }
+  View<float, 2> q_r(int64_t slot, int64_t N) const { return {arena_.at(plan_.qk_r[slot]), {N, heads_}}; }
+  View<float, 2> k_r(int64_t slot, int64_t N) const {
+    return {arena_.at(plan_.qk_r[slot]) + N * heads_, {N, kv_heads_}};
+  }
+  View<float, 2> lse(int64_t slot, int64_t N) const { return {arena_.at(plan_.lse[slot]), {heads_, N}}; }
+  View<float, 2> partial(int64_t rows, int64_t width) const {
+    return {arena_.at(plan_.partial), {chunk_count(rows), width}};
+  }
+
+  /// The batch's own keys and values, or with a cache all of their sequences', these added to it first.
+  KeysValues keys_values(Context& ctx, const FlatBatch& batch, int64_t slot, View<float, 3> k, View<float, 3> v) const {
+    if (!batch.page_table) return {.keys = k, .values = v, .page_table = {}, .kv_lengths = {}};
+    const int64_t rows = options_.cache_pages * options_.page_size;
+    const View<float, 3> keys(arena_.at(plan_.cache_keys[slot]), {rows, kv_heads_, head_dim_});
+    const View<float, 3> values(arena_.at(plan_.cache_values[slot]), {rows, kv_heads_, head_dim_});
+    kv_store(ctx, k, batch.cache_rows, keys);
+    kv_store(ctx, v, batch.cache_rows, values);
+    return {.keys = keys,
+            .values = values,
+            .page_table = batch.page_table,
+            .kv_lengths = batch.kv_lengths,
+            .page_size = options_.page_size};
+  }
+
+  ModelConfig config_;
   AttentionPlan plan_;
+  DecoderOptions options_;
   const Arena& arena_;
   int64_t heads_, kv_heads_, head_dim_;
-  float scale_;
+  float eps_, scale_;
   View<float, 2> cos_, sin_;
 };
 
+/// Scratch of the reductions over rows: norms of heads, biases.
+int64_t partial_size(const ModelConfig& c, int64_t max_tokens) {
+  int64_t size = 0;
+  if (c.qk_norm) size = std::max(size, chunk_count(max_tokens * c.num_attention_heads) * c.head_dim);
+  if (c.has_qkv_bias()) {
+    size = std::max(size, chunk_count(max_tokens) * (c.query_size() + 2 * c.key_value_size()));
+  }
+  if (c.attention_bias) size = std::max(size, chunk_count(max_tokens) * c.hidden_size);
+  return size;
+}
+
 }  // namespace
 
-AttentionPlan plan_attention(const ModelConfig& config, const std::vector<Sublayer>& sublayers, int64_t max_tokens,
-                             int64_t max_positions, bool training, ArenaPlan& arena) {
+AttentionPlan plan_attention(const ModelConfig& config, const std::vector<Sublayer>& sublayers,
+                             const DecoderOptions& options, ArenaPlan& arena) {
   using enum MemoryKind;
-  const int64_t qkv = max_tokens * (config.query_size() + 2 * config.key_value_size());
-  const int64_t out = max_tokens * config.query_size();
-  const int64_t lse = max_tokens * config.num_attention_heads;
+  const int64_t N = options.max_tokens;
+  const int64_t qkv = N * (config.query_size() + 2 * config.key_value_size());
+  const int64_t qk = N * (config.query_size() + config.key_value_size());
+  const int64_t out = N * config.query_size();
+  const int64_t lse = N * config.num_attention_heads;
+  const int64_t cache = options.cache_pages * options.page_size * config.key_value_size();
   AttentionPlan plan;
-  Region<float> shared_qkv, shared_out, shared_lse;
+  Region<float> shared_qkv, shared_qk, shared_qk_r, shared_out, shared_lse;
   bool first = true;
   for (const Sublayer& sublayer : sublayers) {
     const bool used = sublayer.branch == BranchKind::attention;
-    if (used && (training || first)) {
+    if (used && (options.training || first)) {
       shared_qkv = arena.add<float>(activations, qkv);
+      if (config.qk_norm) {
+        if (options.training) shared_qk = arena.add<float>(activations, qk);
+        shared_qk_r = arena.add<float>(activations, N * (config.num_attention_heads + config.num_key_value_heads));
+      }
       shared_out = arena.add<float>(activations, out);
       shared_lse = arena.add<float>(activations, lse);
       first = false;
     }
     plan.qkv.push_back(used ? shared_qkv : Region<float>{});
+    plan.qk.push_back(used ? shared_qk : Region<float>{});
+    plan.qk_r.push_back(used ? shared_qk_r : Region<float>{});
     plan.out.push_back(used ? shared_out : Region<float>{});
     plan.lse.push_back(used ? shared_lse : Region<float>{});
+    plan.cache_keys.push_back(used && cache > 0 ? arena.add<float>(activations, cache) : Region<float>{});
+    plan.cache_values.push_back(used && cache > 0 ? arena.add<float>(activations, cache) : Region<float>{});
   }
-  plan.cos = arena.add<float>(workspace, max_positions * (config.head_dim / 2));
-  plan.sin = arena.add<float>(workspace, max_positions * (config.head_dim / 2));
-  if (training) {
+  plan.cos = arena.add<float>(workspace, options.max_positions * (config.head_dim / 2));
+  plan.sin = arena.add<float>(workspace, options.max_positions * (config.head_dim / 2));
+  if (options.training) {
     plan.d_qkv = arena.add<float>(workspace, qkv);
     plan.d_out = arena.add<float>(workspace, out);
     plan.delta = arena.add<float>(workspace, lse);
+    plan.partial = arena.add<float>(workspace, partial_size(config, N));
   }
   return plan;
 }
 
 std::unique_ptr<Branches> make_attention(Context& ctx, const ModelConfig& config, const AttentionPlan& plan,
-                                         int64_t max_positions, const Arena& arena) {
-  return std::make_unique<AttentionBranches>(ctx, config, plan, max_positions, arena);
+                                         const DecoderOptions& options, const Arena& arena) {
+  return std::make_unique<AttentionBranches>(ctx, config, plan, options, arena);
 }
 
 }  // namespace keel

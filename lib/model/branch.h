@@ -7,6 +7,7 @@
 #include "keel/base/view.h"
 #include "keel/kernels/common/context.h"
 #include "keel/model/arena.h"
+#include "keel/model/decoder_options.h"
 #include "keel/model/flat_batch.h"
 #include "keel/model/model_config.h"
 #include "keel/model/parameter_buffers.h"
@@ -30,23 +31,24 @@ class Branches {
                         bool accumulate, View<const float, 2> dF, View<const float, 2> u, View<float, 2> du) = 0;
 };
 
-/// Regions of the attention branches: projections with rotated q and k, attention output, log-sum-exp, one set a slot.
+/// Regions of the attention branches, one set a slot: projections (with rotated q and k, unless `qk` holds those), the
+/// normed and rotated q and k with the inverse root mean squares `qk_r`, attention output, log-sum-exp, and the pages
+/// of the key-value cache.
 struct AttentionPlan {
-  std::vector<Region<float>> qkv, out, lse;
-  Region<float> d_qkv, d_out, delta, cos, sin;
+  std::vector<Region<float>> qkv, qk, qk_r, out, lse, cache_keys, cache_values;
+  Region<float> d_qkv, d_out, delta, partial, cos, sin;
 };
-AttentionPlan plan_attention(const ModelConfig&, const std::vector<Sublayer>&, int64_t max_tokens,
-                             int64_t max_positions, bool training, ArenaPlan&);
-std::unique_ptr<Branches> make_attention(Context&, const ModelConfig&, const AttentionPlan&, int64_t max_positions,
+AttentionPlan plan_attention(const ModelConfig&, const std::vector<Sublayer>&, const DecoderOptions&, ArenaPlan&);
+std::unique_ptr<Branches> make_attention(Context&, const ModelConfig&, const AttentionPlan&, const DecoderOptions&,
                                          const Arena&);
 
 /// Regions of the feed-forward branches: gate and up projections, one pair a slot. The product silu(gate) up is
 /// computed again in the backward pass.
 struct MlpPlan {
   std::vector<Region<float>> gate_up;
-  Region<float> h, d_h;
+  Region<float> h, d_h, partial;
 };
-MlpPlan plan_mlp(const ModelConfig&, const std::vector<Sublayer>&, int64_t max_tokens, bool training, ArenaPlan&);
+MlpPlan plan_mlp(const ModelConfig&, const std::vector<Sublayer>&, const DecoderOptions&, ArenaPlan&);
 std::unique_ptr<Branches> make_mlp(const ModelConfig&, const MlpPlan&, const Arena&);
 
 }  // namespace keel

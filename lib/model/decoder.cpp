@@ -25,9 +25,8 @@ DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublay
   plan.sublayers = std::move(sublayers);
   plan.options = options;
   plan.stream = plan_single_stream(config, plan.sublayers, options.max_tokens, options.training, arena);
-  plan.attention =
-      plan_attention(config, plan.sublayers, options.max_tokens, options.max_positions, options.training, arena);
-  plan.mlp = plan_mlp(config, plan.sublayers, options.max_tokens, options.training, arena);
+  plan.attention = plan_attention(config, plan.sublayers, options, arena);
+  plan.mlp = plan_mlp(config, plan.sublayers, options, arena);
   plan.logits_rows = logits_rows(config.vocab_size, options.max_tokens);
   plan.logits = arena.add<float>(MemoryKind::workspace, plan.logits_rows * config.vocab_size);
   return plan;
@@ -37,7 +36,7 @@ Decoder::Decoder(Context& ctx, const ModelConfig& config, const DecoderPlan& pla
                  std::function<bool()> interrupted)
     : ctx_(ctx), config_(config), plan_(plan), arena_(arena), interrupted_(std::move(interrupted)) {
   stream_ = make_single_stream(ctx_, config_, plan_.sublayers, plan_.stream, arena_);
-  attention_ = make_attention(ctx_, config_, plan_.attention, plan_.options.max_positions, arena_);
+  attention_ = make_attention(ctx_, config_, plan_.attention, plan_.options, arena_);
   mlp_ = make_mlp(config_, plan_.mlp, arena_);
 }
 

@@ -11,6 +11,7 @@
 #include "keel/kernels/common/step_scalars.h"
 #include "keel/model/arena.h"
 #include "keel/model/branch.h"
+#include "keel/model/decoder_options.h"
 #include "keel/model/flat_batch.h"
 #include "keel/model/model_config.h"
 #include "keel/model/parameter_buffers.h"
@@ -18,12 +19,6 @@
 #include "keel/model/sublayers.h"
 
 namespace keel {
-
-struct DecoderOptions {
-  int64_t max_tokens = 0;     ///< largest N of a batch
-  int64_t max_positions = 0;  ///< every position is below this
-  bool training = true;       ///< keep what the backward pass reads
-};
 
 /// Every region of a decoder's activations and workspace; the parameters' arrays are planned by their owner.
 struct DecoderPlan {

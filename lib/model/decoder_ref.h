@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "keel/kernels/attention/attention_ref.h"
+#include "keel/kernels/bias/bias_ref.h"
 #include "keel/kernels/cross_entropy/cross_entropy_ref.h"
 #include "keel/kernels/embedding/embedding_ref.h"
 #include "keel/kernels/rms_norm/rms_norm_ref.h"
@@ -37,7 +38,7 @@ class DecoderLoss {
     for (int64_t l = 0; l < config_.sublayers(); ++l) {
       const SublayerParameters& own = layout_.sublayers[l];
       const std::vector<S> u = normed(x, own.inner_norm);
-      const std::vector<S> F = l % 2 == 0 ? attention_branch(own, u) : mlp_branch(own, u);
+      const std::vector<S> F = l % 2 == 0 ? attention_branch(own, l / 2, u) : mlp_branch(own, u);
       for (size_t i = 0; i < x.size(); ++i) x[i] = S(wiring[l].a) * x[i] + S(wiring[l].b) * F[i];
       x = normed(x, own.outer_norm);
     }
@@ -58,8 +59,8 @@ class DecoderLoss {
     return gain < 0 ? x : rms_norm(x, tensor(gain), config_.rms_norm_eps).y;
   }
 
-  /// y = x W^T
-  std::vector<S> product(const std::vector<S>& x, int64_t weight) const {
+  /// y = x W^T, plus the bias if there is one
+  std::vector<S> product(const std::vector<S>& x, int64_t weight, int64_t bias = -1) const {
     const int64_t out = layout_.at(weight).shape[0], in = layout_.at(weight).shape[1];
     const std::vector<S> W = tensor(weight);
     std::vector<S> y(N() * out);
@@ -68,16 +69,16 @@ class DecoderLoss {
         for (int64_t i = 0; i < in; ++i) y[n * out + o] += x[n * in + i] * W[o * in + i];
       }
     }
-    return y;
+    return bias < 0 ? y : add_bias(y, tensor(bias));
   }
 
   std::vector<S> rotated(const std::vector<S>& x, int64_t heads) const {
     const int64_t half = config_.head_dim / 2;
+    const std::vector<double> frequencies = rope_frequencies(config_);
     std::vector<double> cos, sin;
     for (int32_t position : batch_.positions) {
       for (int64_t i = 0; i < half; ++i) {
-        const double angle = position * std::pow(config_.rope_theta,
-                                                 -2.0 * static_cast<double>(i) / static_cast<double>(config_.head_dim));
+        const double angle = position * frequencies[i];
         cos.push_back(std::cos(angle));
         sin.push_back(std::sin(angle));
       }
@@ -85,20 +86,24 @@ class DecoderLoss {
     return rope(x, cos, sin, heads, config_.head_dim, 1);
   }
 
-  std::vector<S> attention_branch(const SublayerParameters& own, const std::vector<S>& u) const {
+  std::vector<S> attention_branch(const SublayerParameters& own, int64_t block, const std::vector<S>& u) const {
     const AttentionShape shape{.cu_seqlens = batch_.cu_seqlens,
                                .heads = config_.num_attention_heads,
                                .kv_heads = config_.num_key_value_heads,
                                .head_dim = config_.head_dim,
-                               .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim))};
+                               .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim)),
+                               .window = config_.window(block)};
+    // A gain of size head_dim makes a row of every head.
+    const std::vector<S> q = normed(product(u, own.q_proj, own.q_bias), own.q_norm);
+    const std::vector<S> k = normed(product(u, own.k_proj, own.k_bias), own.k_norm);
     std::vector<S> out, lse;
-    attention(shape, rotated(product(u, own.q_proj), shape.heads), rotated(product(u, own.k_proj), shape.kv_heads),
-              product(u, own.v_proj), out, lse);
-    return product(out, own.o_proj);
+    attention(shape, rotated(q, shape.heads), rotated(k, shape.kv_heads), product(u, own.v_proj, own.v_bias), out, lse);
+    return product(out, own.o_proj, own.o_bias);
   }
 
   std::vector<S> mlp_branch(const SublayerParameters& own, const std::vector<S>& u) const {
-    return product(swiglu(product(u, own.gate_proj), product(u, own.up_proj)), own.down_proj);
+    return product(swiglu(product(u, own.gate_proj, own.gate_bias), product(u, own.up_proj, own.up_bias)),
+                   own.down_proj, own.down_bias);
   }
 
   const ModelConfig& config_;

@@ -126,6 +126,18 @@ TEST(Decoder, OptionsAgainstTheComplexStep) {
   configs["alpha"].residual_alpha = 2.5;
   configs["final norm"].final_norm = true;
   configs["no final norm"].final_norm = false;
+  for (const char* name :
+       {"attention bias", "qkv bias", "mlp bias", "qk norm", "window", "window in block 1", "rope"}) {
+    configs[name] = small("pre");
+  }
+  configs["attention bias"].attention_bias = true;
+  configs["qkv bias"].qkv_bias = true;
+  configs["mlp bias"].mlp_bias = true;
+  configs["qk norm"].qk_norm = true;
+  configs["window"].sliding_window = 3;
+  configs["window in block 1"].sliding_window = 2;
+  configs["window in block 1"].sliding_layers = {false, true};
+  configs["rope"].rope_scaling = {.kind = RopeScaling::Kind::linear, .factor = 3};
   for (const auto& [name, config] : configs) {
     SCOPED_TRACE(name);
     Case c(config, {0, 7}, 20);

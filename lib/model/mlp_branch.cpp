@@ -1,3 +1,7 @@
+#include <algorithm>
+
+#include "keel/kernels/bias/bias.h"
+#include "keel/kernels/common/chunks.h"
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/kernels/swiglu/swiglu.h"
 #include "keel/model/branch.h"
@@ -5,7 +9,7 @@
 namespace keel {
 namespace {
 
-/// down(silu(gate u) * up u)
+/// down(silu(gate u) * up u), with biases where the config has them.
 class MlpBranches final : public Branches {
  public:
   MlpBranches(const ModelConfig& config, const MlpPlan& plan, const Arena& arena)
@@ -18,8 +22,10 @@ class MlpBranches final : public Branches {
     const View<float, 2> gate_up = gate_up_of(slot, N);
     const View<float, 2> h(arena_.at(plan_.h), {N, F_});
     matmul(ctx, u, p.matrix(own.gate_proj, own.up_proj), gate_up, Transpose::b);
+    if (own.gate_bias >= 0) add_bias(ctx, p.vector(own.gate_bias, own.up_bias), gate_up);
     swiglu(ctx, gate_up.columns(0, F_), gate_up.columns(F_, 2 * F_), h);
     matmul(ctx, h, p.matrix(own.down_proj), F, Transpose::b);
+    if (own.down_bias >= 0) add_bias(ctx, p.vector(own.down_bias), F);
   }
 
   void backward(Context& ctx, const ParameterBuffers& p, const FlatBatch&, const Sublayer& sublayer, int64_t slot,
@@ -32,14 +38,17 @@ class MlpBranches final : public Branches {
     const View<float, 2> h(arena_.at(plan_.h), {N, F_});
     const View<float, 2> d_h(arena_.at(plan_.d_h), {N, F_});
     swiglu(ctx, gate, up, h);
+    if (own.down_bias >= 0) add_bias_backward(ctx, dF, p.d_vector(own.down_bias), partial(N, dF.extent(1)));
     matmul(ctx, dF, h, p.d_matrix(own.down_proj), Transpose::a, accumulate);
     matmul(ctx, dF, p.matrix(own.down_proj), d_h);
     swiglu_backward(ctx, d_h, gate, up, gate, up);  // the gradients take the activations' place
+    if (own.gate_bias >= 0) add_bias_backward(ctx, gate_up, p.d_vector(own.gate_bias, own.up_bias), partial(N, 2 * F_));
     matmul(ctx, gate_up, u, p.d_matrix(own.gate_proj, own.up_proj), Transpose::a, accumulate);
     matmul(ctx, gate_up, p.matrix(own.gate_proj, own.up_proj), du);
   }
 
  private:
+  View<float, 2> partial(int64_t N, int64_t width) const { return {arena_.at(plan_.partial), {chunk_count(N), width}}; }
   View<float, 2> gate_up_of(int64_t slot, int64_t N) const { return {arena_.at(plan_.gate_up[slot]), {N, 2 * F_}}; }
 
   MlpPlan plan_;
@@ -49,23 +58,27 @@ class MlpBranches final : public Branches {
 
 }  // namespace
 
-MlpPlan plan_mlp(const ModelConfig& config, const std::vector<Sublayer>& sublayers, int64_t max_tokens, bool training,
+MlpPlan plan_mlp(const ModelConfig& config, const std::vector<Sublayer>& sublayers, const DecoderOptions& options,
                  ArenaPlan& arena) {
   using enum MemoryKind;
-  const int64_t hidden = max_tokens * config.intermediate_size;
+  const int64_t hidden = options.max_tokens * config.intermediate_size;
   MlpPlan plan;
   Region<float> gate_up;
   bool first = true;
   for (const Sublayer& sublayer : sublayers) {
     const bool used = sublayer.branch == BranchKind::mlp;
-    if (used && (training || first)) {
+    if (used && (options.training || first)) {
       gate_up = arena.add<float>(activations, 2 * hidden);
       first = false;
     }
     plan.gate_up.push_back(used ? gate_up : Region<float>{});
   }
   plan.h = arena.add<float>(workspace, hidden);
-  if (training) plan.d_h = arena.add<float>(workspace, hidden);
+  if (options.training) plan.d_h = arena.add<float>(workspace, hidden);
+  if (options.training && config.mlp_bias) {
+    const int64_t widest = std::max(2 * config.intermediate_size, config.hidden_size);
+    plan.partial = arena.add<float>(workspace, chunk_count(options.max_tokens) * widest);
+  }
   return plan;
 }
 

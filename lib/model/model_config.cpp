@@ -1,6 +1,8 @@
 #include "keel/model/model_config.h"
 
+#include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "keel/base/error.h"
 
@@ -20,6 +22,15 @@ constexpr int64_t kMostBlocks = 100'000;
 void require_size(int64_t value, const char* name, int64_t largest) {
   require(value >= 1 && value <= largest, std::string(name) + " must be given, from 1 to " + std::to_string(largest) +
                                               ", not " + std::to_string(value));
+}
+
+void require_rope_scaling(const RopeScaling& s) {
+  if (s.kind == RopeScaling::Kind::none) return;
+  require(s.factor >= 1, "rope_scaling.factor must be 1 or more");
+  if (s.kind == RopeScaling::Kind::linear) return;
+  require(s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor,
+          "rope_scaling needs 0 < low_freq_factor < high_freq_factor");
+  require(s.original_max_position_embeddings >= 1, "rope_scaling.original_max_position_embeddings must be above 0");
 }
 
 }  // namespace
@@ -48,8 +59,33 @@ ModelConfig resolved(ModelConfig c) {
   require(c.rope_theta > 0, "rope_theta must be above 0");
   require(c.initializer_range >= 0, "initializer_range must not be negative");
   require(c.max_position_embeddings >= 0, "max_position_embeddings must not be negative");
+  require_rope_scaling(c.rope_scaling);
+  require(c.sliding_window >= 0, "sliding_window must not be negative");
+  require(c.sliding_layers.empty() || static_cast<int64_t>(c.sliding_layers.size()) == c.num_hidden_layers,
+          "layer_types has " + std::to_string(c.sliding_layers.size()) + " entries for " +
+              std::to_string(c.num_hidden_layers) + " blocks");
   wiring_table(c);  // checks scheme and alpha
   return c;
+}
+
+std::vector<double> rope_frequencies(const ModelConfig& c) {
+  const RopeScaling& scaling = c.rope_scaling;
+  const double original = static_cast<double>(scaling.original_max_position_embeddings);
+  const double low = scaling.low_freq_factor, high = scaling.high_freq_factor;
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < c.head_dim / 2; ++i) {
+    const double f = std::pow(c.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim));
+    const double turns = original * f / (2 * std::numbers::pi);  // original / wavelength
+    double scale = 1;
+    if (scaling.kind == RopeScaling::Kind::linear || (scaling.kind == RopeScaling::Kind::llama3 && turns < low)) {
+      scale = 1 / scaling.factor;
+    } else if (scaling.kind == RopeScaling::Kind::llama3 && turns <= high) {
+      const double s = (turns - low) / (high - low);
+      scale = (1 - s) / scaling.factor + s;
+    }
+    frequencies.push_back(f * scale);
+  }
+  return frequencies;
 }
 
 std::vector<Wiring> wiring_table(const ModelConfig& config) {
@@ -68,9 +104,14 @@ ParameterCount count_parameters(const ModelConfig& c) {
   for (const Wiring& wiring : wiring_table(c)) {
     norms += (wiring.inner != NormKind::none) + (wiring.outer != NormKind::none);
   }
+  const int64_t qkv_biases = c.has_qkv_bias() ? c.query_size() + 2 * c.key_value_size() : 0;
+  const int64_t other_biases =
+      (c.attention_bias ? c.hidden_size : 0) + (c.mlp_bias ? 2 * c.intermediate_size + c.hidden_size : 0);
+  const int64_t block_vectors = qkv_biases + other_biases + (c.qk_norm ? 2 * c.head_dim : 0);
   ParameterCount count;
   count.in_products = c.num_hidden_layers * block + embedding;  // the head's product, tied or not
-  count.total = count.in_products + norms * c.hidden_size + (c.tie_word_embeddings ? 0 : embedding);
+  count.total = count.in_products + norms * c.hidden_size + c.num_hidden_layers * block_vectors +
+                (c.tie_word_embeddings ? 0 : embedding);
   return count;
 }
 

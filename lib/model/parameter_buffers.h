@@ -19,9 +19,14 @@ struct ParameterBuffers {
     return matrix_of<const float>(weights, first, last);
   }
   View<float, 2> d_matrix(int64_t first, int64_t last) const { return matrix_of<float>(gradients, first, last); }
-  /// Null for index -1 (a norm that the wiring does not have).
-  View<const float, 1> gain(int64_t index) const { return vector_of<const float>(weights, index); }
-  View<float, 1> d_gain(int64_t index) const { return vector_of<float>(gradients, index); }
+  /// Null for index -1 (a norm or bias that the model does not have).
+  View<const float, 1> vector(int64_t index) const { return vector_of<const float>(weights, index, index); }
+  View<float, 1> d_vector(int64_t index) const { return vector_of<float>(gradients, index, index); }
+  /// Parameters first .. last, which follow each other without a gap, as one vector; null for -1.
+  View<const float, 1> vector(int64_t first, int64_t last) const {
+    return vector_of<const float>(weights, first, last);
+  }
+  View<float, 1> d_vector(int64_t first, int64_t last) const { return vector_of<float>(gradients, first, last); }
 
  private:
   template <class T>
@@ -32,9 +37,11 @@ struct ParameterBuffers {
     return {flat.data() + head.offset, {rows, head.shape[1]}};
   }
   template <class T>
-  View<T, 1> vector_of(View<float, 1> flat, int64_t index) const {
-    if (index < 0) return {};
-    return {flat.data() + layout->at(index).offset, {layout->at(index).size}};
+  View<T, 1> vector_of(View<float, 1> flat, int64_t first, int64_t last) const {
+    if (first < 0) return {};
+    int64_t size = 0;
+    for (int64_t i = first; i <= last; ++i) size += layout->at(i).size;
+    return {flat.data() + layout->at(first).offset, {size}};
   }
 };
 

@@ -22,6 +22,14 @@ class Builder {
     align();
     return append(std::move(name) + ".weight", {size}, ParameterClass::norm, 1, 0);
   }
+  int64_t bias(std::string name, int64_t size) {
+    align();
+    return append(std::move(name), {size}, ParameterClass::scalar, 0, 0);
+  }
+  /// A bias that continues the one before.
+  int64_t bias_below(std::string name, int64_t size) {
+    return append(std::move(name), {size}, ParameterClass::scalar, 0, 0);
+  }
   void align() { layout_.size = (layout_.size + kAlignment - 1) / kAlignment * kAlignment; }
 
  private:
@@ -54,6 +62,16 @@ SublayerParameters attention_parameters(const ModelConfig& c, const Wiring& wiri
   p.k_proj = add.matrix_below(attention + "k_proj.weight", c.key_value_size(), d, kind, c.initializer_range);
   p.v_proj = add.matrix_below(attention + "v_proj.weight", c.key_value_size(), d, kind, c.initializer_range);
   p.o_proj = add.matrix(attention + "o_proj.weight", d, c.query_size(), kind, c.initializer_range);
+  if (c.has_qkv_bias()) {
+    p.q_bias = add.bias(attention + "q_proj.bias", c.query_size());
+    p.k_bias = add.bias_below(attention + "k_proj.bias", c.key_value_size());
+    p.v_bias = add.bias_below(attention + "v_proj.bias", c.key_value_size());
+  }
+  if (c.attention_bias) p.o_bias = add.bias(attention + "o_proj.bias", d);
+  if (c.qk_norm) {
+    p.q_norm = add.gain(attention + "q_norm", c.head_dim);
+    p.k_norm = add.gain(attention + "k_norm", c.head_dim);
+  }
   if (wiring.outer != NormKind::none) p.outer_norm = add.gain(block + "outer_attention_layernorm", d);
   return p;
 }
@@ -68,6 +86,11 @@ SublayerParameters mlp_parameters(const ModelConfig& c, const Wiring& wiring, co
   p.gate_proj = add.matrix(mlp + "gate_proj.weight", F, d, kind, c.initializer_range);
   p.up_proj = add.matrix_below(mlp + "up_proj.weight", F, d, kind, c.initializer_range);
   p.down_proj = add.matrix(mlp + "down_proj.weight", d, F, kind, c.initializer_range);
+  if (c.mlp_bias) {
+    p.gate_bias = add.bias(mlp + "gate_proj.bias", F);
+    p.up_bias = add.bias_below(mlp + "up_proj.bias", F);
+    p.down_bias = add.bias(mlp + "down_proj.bias", d);
+  }
   if (wiring.outer != NormKind::none) p.outer_norm = add.gain(block + "outer_feedforward_layernorm", d);
   return p;
 }

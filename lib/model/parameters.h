@@ -23,16 +23,19 @@ struct Parameter {
   bool is_matrix() const { return shape.size() == 2; }
 };
 
-/// Indices into the list of what one sublayer owns; -1 where the wiring has no such norm.
+/// Indices into the list of what one sublayer owns; -1 for what the wiring or the config does not have.
 struct SublayerParameters {
   int64_t inner_norm = -1, outer_norm = -1;
   int64_t q_proj = -1, k_proj = -1, v_proj = -1, o_proj = -1;  // attention
-  int64_t gate_proj = -1, up_proj = -1, down_proj = -1;        // feed-forward
+  int64_t q_bias = -1, k_bias = -1, v_bias = -1, o_bias = -1;
+  int64_t q_norm = -1, k_norm = -1;
+  int64_t gate_proj = -1, up_proj = -1, down_proj = -1;  // feed-forward
+  int64_t gate_bias = -1, up_bias = -1, down_bias = -1;
 };
 
 /// All parameters of a model in their flat order. q, k, v (and gate, up) of a block follow each other without a gap, so
-/// that each group is also one [sum of out, in] matrix for a single product; every other start is on a 64-byte
-/// boundary, and the elements between are zero and stay so.
+/// that each group is also one [sum of out, in] matrix for a single product, and so do their biases; every other start
+/// is on a 64-byte boundary, and the elements between are zero and stay so.
 struct ParameterLayout {
   std::vector<Parameter> parameters;
   std::vector<SublayerParameters> sublayers;

@@ -51,7 +51,9 @@ TEST(ParameterLayout, TiedModelsHaveNoHead) {
 TEST(ParameterLayout, CountAgreesWithTheList) {
   for (const ResidualScheme& scheme : residual_schemes()) {
     for (bool tied : {false, true}) {
-      const ModelConfig config = small(std::string(scheme.name), tied);
+      ModelConfig config = small(std::string(scheme.name), tied);
+      config.attention_bias = config.mlp_bias = config.qk_norm = tied;
+      config.qkv_bias = !tied;
       int64_t total = 0, in_products = 0;
       for (const Parameter& p : parameter_layout(config).parameters) {
         total += p.size;
@@ -61,6 +63,27 @@ TEST(ParameterLayout, CountAgreesWithTheList) {
       EXPECT_EQ(count_parameters(config).in_products, in_products) << scheme.name;
     }
   }
+}
+
+TEST(ParameterLayout, BiasesAndHeadNormsWhereTheConfigHasThem) {
+  ModelConfig config = small("pre");
+  config.qkv_bias = config.qk_norm = true;
+  const ParameterLayout qwen = parameter_layout(config);
+  EXPECT_EQ(find(qwen, "model.layers.1.self_attn.q_proj.bias")->shape, std::vector<int64_t>{10});
+  EXPECT_EQ(find(qwen, "model.layers.1.self_attn.k_norm.weight")->shape, std::vector<int64_t>{2});
+  EXPECT_EQ(find(qwen, "model.layers.1.self_attn.o_proj.bias"), nullptr);
+  EXPECT_EQ(find(qwen, "model.layers.1.mlp.gate_proj.bias"), nullptr);
+  EXPECT_EQ(find(qwen, "model.layers.0.self_attn.v_proj.bias")->parameter_class, ParameterClass::scalar);
+  config = small("keel");
+  config.attention_bias = config.mlp_bias = true;
+  const ParameterLayout biased = parameter_layout(config);
+  EXPECT_NE(find(biased, "model.layers.2.self_attn.v_proj.bias"), nullptr);
+  EXPECT_NE(find(biased, "model.layers.2.self_attn.o_proj.bias"), nullptr);
+  EXPECT_NE(find(biased, "model.layers.2.mlp.down_proj.bias"), nullptr);
+  const SublayerParameters& attention = biased.sublayers[2];
+  EXPECT_EQ(biased.at(attention.q_bias).offset + 10, biased.at(attention.k_bias).offset);
+  EXPECT_EQ(biased.at(attention.k_bias).offset + 2, biased.at(attention.v_bias).offset);
+  EXPECT_EQ(biased.at(biased.sublayers[3].gate_bias).offset + 14, biased.at(biased.sublayers[3].up_bias).offset);
 }
 
 TEST(ParameterLayout, GroupsOfOneProductHaveNoGapAndNothingOverlaps) {

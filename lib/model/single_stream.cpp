@@ -84,11 +84,11 @@ class SingleStream final : public ResidualStream {
       seam.x = rows(plan_.x[i]);
       seam.F = rows(plan_.F[i]);
       seam.outer_r = per_row(plan_.outer_r[i]);
-      seam.d_outer_gain = p.d_gain(p.layout->sublayers[sublayers_[i].index].outer_norm);
+      seam.d_outer_gain = p.d_vector(p.layout->sublayers[sublayers_[i].index].outer_norm);
     }
     if (seam.inner_gain) {
       seam.inner_r = per_row(plan_.inner_r[i + 1]);
-      seam.d_inner_gain = p.d_gain(inner_index(p, i + 1));
+      seam.d_inner_gain = p.d_vector(inner_index(p, i + 1));
     }
     // After the last sublayer the head feeds either its norm or the state, not both.
     if (!last || !seam.inner_gain) seam.Ds = rows(plan_.state_gradient);
@@ -105,7 +105,7 @@ class SingleStream final : public ResidualStream {
     const View<float, 2> branch = rows(plan_.branch_gradient);
     if (const View<const float, 1> gain = inner_gain(p, 0)) {
       rms_norm_backward(ctx, branch, rows(plan_.x[0]), gain, per_row(plan_.inner_r[0]), state, true,
-                        p.d_gain(inner_index(p, 0)), partial(d_));
+                        p.d_vector(inner_index(p, 0)), partial(d_));
       return {.first = state, .second = {}};
     }
     return {.first = state, .second = branch};
@@ -121,9 +121,9 @@ class SingleStream final : public ResidualStream {
   int64_t inner_index(const ParameterBuffers& p, int64_t i) const {
     return i == count() ? p.layout->final_norm : p.layout->sublayers[sublayers_[i].index].inner_norm;
   }
-  View<const float, 1> inner_gain(const ParameterBuffers& p, int64_t i) const { return p.gain(inner_index(p, i)); }
+  View<const float, 1> inner_gain(const ParameterBuffers& p, int64_t i) const { return p.vector(inner_index(p, i)); }
   View<const float, 1> outer_gain(const ParameterBuffers& p, int64_t i) const {
-    return p.gain(p.layout->sublayers[sublayers_[i].index].outer_norm);
+    return p.vector(p.layout->sublayers[sublayers_[i].index].outer_norm);
   }
 
   std::vector<Sublayer> sublayers_;

@@ -181,7 +181,8 @@ void bench_seam(Bench& b, int64_t rows, int64_t d) {
 void bench_rope(Bench& b, int64_t rows, int64_t d, int64_t head_dim) {
   const int64_t heads = d / head_dim + d / head_dim / 2, length = 256;
   const auto cos = b.pool.matrix(length, head_dim / 2), sin = b.pool.matrix(length, head_dim / 2);
-  rope_table(b.ctx, 1e4, cos, sin);
+  const std::vector<double> frequencies(head_dim / 2, 1e-3);
+  rope_table(b.ctx, {frequencies.data(), {head_dim / 2}}, cos, sin);
   std::vector<int32_t> positions;
   for (int64_t n = 0; n < rows; ++n) positions.push_back(static_cast<int32_t>(n % length));
   const View<float, 3> x(b.pool.take(rows * 2 * d), {rows, heads, head_dim}, {2 * d, head_dim, 1});

@@ -1,0 +1,23 @@
+#include "keel/kernels/bias/bias.h"
+
+#include "keel/kernels/bias/bias_cpu.h"
+#include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/shape_check.h"
+
+namespace keel {
+
+void add_bias(Context& ctx, View<const float, 1> b, View<float, 2> y) {
+  check_shape("add_bias", "y", y, y.extents());
+  check_shape("add_bias", "b", b, {y.extent(1)});
+  KEEL_CALL_ISA(ctx.isa(), add_bias(b.data(), y, ctx.threads()));
+}
+
+void add_bias_backward(Context& ctx, View<const float, 2> dy, View<float, 1> db, View<float, 2> partial) {
+  const int64_t rows = dy.extent(0), d = dy.extent(1);
+  check_shape("add_bias_backward", "dy", dy, {rows, d});
+  check_shape("add_bias_backward", "db", db, {d});
+  check_shape("add_bias_backward", "partial", partial, {chunk_count(rows), d});
+  KEEL_CALL_ISA(ctx.isa(), add_bias_backward(dy, db.data(), partial, ctx.threads()));
+}
+
+}  // namespace keel

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "keel/base/view.h"
+#include "keel/kernels/common/context.h"
+
+namespace keel {
+
+/// cache[rows[n], h, :] = x[n, h, :]: keys or values of new tokens go to their rows of a cache, which attention then
+/// reads through a page table.
+/// x: [N, kv_heads, head_dim], last axis contiguous, rows may be strided.  rows: [N], each below the cache's, no two
+/// equal.  cache: [R, kv_heads, head_dim], rows may be strided; overlaps x nowhere.
+KEEL_API void kv_store(Context&, View<const float, 3> x, View<const int32_t, 1> rows, View<float, 3> cache);
+
+}  // namespace keel

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "keel/base/error.h"
 #include "keel/kernels/cross_entropy/cross_entropy.h"
 #include "keel/kernels/embedding/embedding.h"
+#include "keel/kernels/matmul/matmul.h"
 #include "keel/kernels/memory/memory.h"
 
 namespace keel {
@@ -29,6 +31,7 @@ DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublay
   plan.mlp = plan_mlp(config, plan.sublayers, options, arena);
   plan.logits_rows = logits_rows(config.vocab_size, options.max_tokens);
   plan.logits = arena.add<float>(MemoryKind::workspace, plan.logits_rows * config.vocab_size);
+  plan.logit_inputs = arena.add<float>(MemoryKind::workspace, options.logit_rows * config.hidden_size);
   return plan;
 }
 
@@ -80,6 +83,16 @@ void Decoder::head(const ParameterBuffers& p, const FlatBatch& batch, View<StepS
 void Decoder::loss(const ParameterBuffers& p, const FlatBatch& batch, View<StepScalars, 1> scalars,
                    View<float, 1> nll) {
   head(p, batch, scalars, nll, {}, {});
+}
+
+void Decoder::logits(const ParameterBuffers& p, View<const int32_t, 1> rows, View<float, 2> logits) {
+  if (rows.extent(0) > plan_.options.logit_rows) {
+    throw Error(ErrorKind::shape, std::to_string(rows.extent(0)) + " rows of logits, at most " +
+                                      std::to_string(plan_.options.logit_rows) + " are planned for");
+  }
+  const View<float, 2> inputs(arena_.at(plan_.logit_inputs), {rows.extent(0), config_.hidden_size});
+  embedding(ctx_, rows, head_input(), inputs);  // picks rows
+  matmul(ctx_, inputs, p.matrix(p.layout->head), logits, Transpose::b);
 }
 
 /// Gradients that operations only ever add to: norms, embedding and head. Those of the branches' matrices are

@@ -27,7 +27,7 @@ struct DecoderPlan {
   SingleStreamPlan stream;
   AttentionPlan attention;
   MlpPlan mlp;
-  Region<float> logits;
+  Region<float> logits, logit_inputs;
   int64_t logits_rows = 0;  ///< rows of the [tokens, vocab] logits that exist at a time
 };
 
@@ -54,6 +54,9 @@ class KEEL_API Decoder {
   /// weight_sum); nll [N], if not null, gets each target's, in nats.
   void loss(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
             View<float, 1> nll = {});
+
+  /// After forward(): logits[k, :] of row rows[k] of the batch.  rows: [K], K <= options.logit_rows; logits: [K, V].
+  void logits(const ParameterBuffers& parameters, View<const int32_t, 1> rows, View<float, 2> logits);
 
   /// forward(), the loss as in loss(), and the gradient of loss_sum, the SUM over targets. Gradients of all parameters
   /// are overwritten or, with `accumulate`, added to. False if interrupted; the gradients are then worthless.

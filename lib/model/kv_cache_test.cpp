@@ -1,0 +1,193 @@
+#include "keel/model/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "keel/model/decoder.h"
+#include "support/numeric.h"
+
+namespace keel {
+namespace {
+
+using testing::Random;
+
+TEST(KvPages, PagesAreGivenOutSharedAndFreed) {
+  KvPages pages(4, 8);
+  const int64_t first = pages.create();
+  EXPECT_TRUE(pages.append(first, 19));
+  EXPECT_EQ(pages.free_pages(), 1);
+  EXPECT_EQ(pages.length(first), 19);
+  EXPECT_EQ(pages.row(first, 18), pages.pages(first)[2] * 8 + 2);
+
+  const int64_t second = pages.fork(first, 18);
+  EXPECT_EQ(pages.length(second), 16) << "whole pages";
+  EXPECT_EQ(pages.row(second, 15), pages.row(first, 15));
+  EXPECT_EQ(pages.pages_wanted(second, 9), 2);
+  EXPECT_FALSE(pages.append(second, 9)) << "one page is left";
+  EXPECT_EQ(pages.length(second), 16);
+  EXPECT_TRUE(pages.append(second, 8));
+  EXPECT_NE(pages.row(second, 16), pages.row(first, 16)) << "its own page";
+
+  pages.release(first);
+  EXPECT_EQ(pages.free_pages(), 1) << "two pages are still shared";
+  pages.release(second);
+  EXPECT_EQ(pages.free_pages(), 4);
+}
+
+ModelConfig config_with_everything() {
+  ModelConfig c{.vocab_size = 19,
+                .hidden_size = 12,
+                .intermediate_size = 20,
+                .num_hidden_layers = 3,
+                .num_attention_heads = 4,
+                .num_key_value_heads = 2,
+                .head_dim = 6,
+                .residual_scheme = "keel"};
+  c.attention_bias = c.qk_norm = true;
+  c.sliding_window = 9;
+  c.sliding_layers = {false, true, false};
+  return resolved(c);
+}
+
+/// A model with random weights whose decoder has room for a cache.
+struct Model {
+  Model() : config(config_with_everything()), layout(parameter_layout(config)), weights(layout.size) {
+    Random random(5);
+    for (const Parameter& p : layout.parameters) {
+      for (int64_t i = 0; i < p.size; ++i) {
+        weights[p.offset + i] = static_cast<float>(p.is_matrix() ? 0.3 * random.normal() : 1 + 0.2 * random.normal());
+      }
+    }
+    ArenaPlan arena_plan;
+    const DecoderOptions options{.max_tokens = 64,
+                                 .max_positions = 64,
+                                 .training = false,
+                                 .cache_pages = kPages,
+                                 .page_size = kPageSize,
+                                 .logit_rows = 64};
+    const DecoderPlan plan = plan_decoder(config, all_sublayers(config), options, arena_plan);
+    arena.emplace(arena_plan);
+    decoder.emplace(ctx, config, plan, *arena);
+  }
+
+  /// Logits of every row of the batch, [N][V].
+  std::vector<float> run(const FlatBatch& batch) {
+    const ParameterBuffers parameters{.layout = &layout, .weights = {weights.data(), {layout.size}}, .gradients = {}};
+    const int64_t N = batch.tokens.extent(0);
+    std::vector<int32_t> rows(N);
+    for (int64_t n = 0; n < N; ++n) rows[n] = static_cast<int32_t>(n);
+    std::vector<float> logits(N * config.vocab_size);
+    EXPECT_TRUE(decoder->forward(parameters, batch));
+    decoder->logits(parameters, {rows.data(), {N}}, {logits.data(), {N, config.vocab_size}});
+    return logits;
+  }
+
+  static constexpr int64_t kPages = 12, kPageSize = 4;
+  ModelConfig config;
+  ParameterLayout layout;
+  std::vector<float> weights;
+  Context ctx{2};
+  std::optional<Arena> arena;
+  std::optional<Decoder> decoder;
+};
+
+std::vector<int32_t> draw_tokens(int64_t count, uint64_t seed) {
+  Random random(seed);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(random.integer(0, 18)));
+  return tokens;
+}
+
+/// Without a cache, alone.
+std::vector<float> whole(Model& model, const std::vector<int32_t>& tokens) {
+  std::vector<int32_t> positions, bounds{0, static_cast<int32_t>(tokens.size())};
+  for (size_t i = 0; i < tokens.size(); ++i) positions.push_back(static_cast<int32_t>(i));
+  const int64_t N = static_cast<int64_t>(tokens.size());
+  FlatBatch batch;
+  batch.tokens = {tokens.data(), {N}};
+  batch.positions = {positions.data(), {N}};
+  batch.cu_seqlens = {bounds.data(), {2}};
+  return model.run(batch);
+}
+
+/// The logits of a sequence's rows from `first` on agree to some roundings of numbers of this size.
+void expect_same(const std::vector<float>& found, size_t found_from, const std::vector<float>& expected, size_t from,
+                 size_t count) {
+  float largest = 0;
+  for (float v : expected) largest = std::max(largest, std::abs(v));
+  for (size_t i = 0; i < count; ++i) {
+    ASSERT_TRUE(testing::is_close(found[found_from + i], expected[from + i], 1e-5 * largest)) << i;
+  }
+}
+
+TEST(KvCache, TokenByTokenAndInPiecesAsTheWholeSequence) {
+  Model model;
+  const size_t V = model.config.vocab_size;
+  const auto tokens = draw_tokens(21, 1);
+  const auto expected = whole(model, tokens);
+  for (const std::vector<size_t>& pieces : {std::vector<size_t>(21, 1), {21}, {5, 1, 1, 9, 4, 1}}) {
+    KvPages pages(Model::kPages, Model::kPageSize);
+    const int64_t sequence = pages.create();
+    CachedBatch batch;
+    size_t done = 0;
+    for (size_t piece : pieces) {
+      batch.clear();
+      ASSERT_TRUE(batch.add(pages, sequence, {tokens.data() + done, piece}));
+      expect_same(model.run(batch.flat()), 0, expected, done * V, piece * V);
+      done += piece;
+    }
+  }
+}
+
+TEST(KvCache, SequencesOfOneBatchDoNotSeeEachOther) {
+  Model model;
+  const size_t V = model.config.vocab_size;
+  const auto a = draw_tokens(13, 2), b = draw_tokens(6, 3);
+  const auto whole_a = whole(model, a), whole_b = whole(model, b);
+  KvPages pages(Model::kPages, Model::kPageSize);
+  const int64_t first = pages.create(), second = pages.create();
+  CachedBatch batch;
+  ASSERT_TRUE(batch.add(pages, first, {a.data(), 10}));
+  ASSERT_TRUE(batch.add(pages, second, {b.data(), 2}));
+  const auto prefill = model.run(batch.flat());
+  expect_same(prefill, 0, whole_a, 0, 10 * V);
+  expect_same(prefill, 10 * V, whole_b, 0, 2 * V);
+  batch.clear();
+  ASSERT_TRUE(batch.add(pages, second, {b.data() + 2, 4}));
+  ASSERT_TRUE(batch.add(pages, first, {a.data() + 10, 3}));
+  const auto next = model.run(batch.flat());
+  expect_same(next, 0, whole_b, 2 * V, 4 * V);
+  expect_same(next, 4 * V, whole_a, 10 * V, 3 * V);
+}
+
+TEST(KvCache, ForksShareTheirPrefix) {
+  Model model;
+  const size_t V = model.config.vocab_size;
+  const auto prefix = draw_tokens(11, 4);
+  KvPages pages(Model::kPages, Model::kPageSize);
+  const int64_t trunk = pages.create();
+  CachedBatch batch;
+  ASSERT_TRUE(batch.add(pages, trunk, prefix));
+  model.run(batch.flat());
+  batch.clear();
+  std::vector<std::vector<float>> expected;
+  std::vector<size_t> lengths;
+  for (uint64_t branch = 0; branch < 3; ++branch) {
+    std::vector<int32_t> all = prefix;
+    for (int32_t token : draw_tokens(3 + static_cast<int64_t>(branch), 10 + branch)) all.push_back(token);
+    const int64_t fork = pages.fork(trunk, 11);
+    ASSERT_EQ(pages.length(fork), 8);
+    ASSERT_TRUE(batch.add(pages, fork, {all.data() + 8, all.size() - 8}));
+    expected.push_back(whole(model, all));
+    lengths.push_back(all.size());
+  }
+  const auto logits = model.run(batch.flat());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const size_t row = static_cast<size_t>(batch.first_row(static_cast<int64_t>(i)));
+    expect_same(logits, row * V, expected[i], 8 * V, (lengths[i] - 8) * V);
+  }
+}
+
+}  // namespace
+}  // namespace keel

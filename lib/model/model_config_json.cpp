@@ -1,122 +1,286 @@
 #include "keel/model/model_config_json.h"
 
-#include <cmath>
+#include <array>
+#include <span>
 
-#include <nlohmann/json.hpp>
-
-#include "keel/base/error.h"
+#include "keel/base/suggest.h"
+#include "keel/model/config_reader.h"
 
 namespace keel {
 namespace {
 
-/// Typed look-ups in a config.json with errors that say where.
-class Reader {
- public:
-  explicit Reader(const JsonDocument& document) : document_(document) {
-    if (!document.root().is_object()) throw document.error("", "a model's config.json must be an object");
-  }
-
-  const Json* find(const std::string& key) const {
-    const auto at = document_.root().find(key);
-    return at == document_.root().end() || at->is_null() ? nullptr : &*at;
-  }
-  int64_t integer(const std::string& key, int64_t absent) const {
-    const Json* value = find(key);
-    if (value == nullptr) return absent;
-    if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX)) {
-      throw error(key, key + " must be a whole number");
-    }
-    return value->get<int64_t>();
-  }
-  double real(const std::string& key, double absent) const {
-    const Json* value = find(key);
-    if (value == nullptr) return absent;
-    if (!value->is_number()) throw error(key, key + " must be a number");
-    return value->get<double>();
-  }
-  bool boolean(const std::string& key, bool absent) const {
-    const Json* value = find(key);
-    if (value == nullptr) return absent;
-    if (!value->is_boolean()) throw error(key, key + " must be true or false");
-    return value->get<bool>();
-  }
-  std::string text(const std::string& key, const std::string& absent) const {
-    const Json* value = find(key);
-    if (value == nullptr) return absent;
-    if (!value->is_string()) throw error(key, key + " must be a text");
-    return value->get<std::string>();
-  }
-  Error error(const std::string& key, const std::string& message, const std::string& hint = {}) const {
-    return document_.error(std::string("/").append(pointer_part(key)), message, hint);
-  }
-
- private:
-  const JsonDocument& document_;
+/// What a family assumes where its config.json is silent, as transformers does.
+struct Family {
+  const char* model_type;
+  const char* architecture;
+  ModelConfig defaults;
 };
 
-void refuse_unsupported(const Reader& read) {
+ModelConfig llama_defaults() {
+  return {.vocab_size = 32000,
+          .hidden_size = 4096,
+          .intermediate_size = 11008,
+          .num_hidden_layers = 32,
+          .num_attention_heads = 32,
+          .max_position_embeddings = 2048,
+          .rms_norm_eps = 1e-6,
+          .residual_scheme = "pre"};
+}
+
+ModelConfig mistral_defaults() {
+  ModelConfig c = llama_defaults();
+  c.intermediate_size = 14336;
+  c.num_key_value_heads = 8;
+  c.max_position_embeddings = 131072;
+  c.sliding_window = 4096;
+  return c;
+}
+
+ModelConfig qwen2_defaults() {
+  ModelConfig c = llama_defaults();
+  c.vocab_size = 151936;
+  c.intermediate_size = 22016;
+  c.num_key_value_heads = 32;
+  c.max_position_embeddings = 32768;
+  c.qkv_bias = true;
+  return c;
+}
+
+ModelConfig qwen3_defaults() {
+  ModelConfig c = qwen2_defaults();
+  c.head_dim = 128;
+  c.qkv_bias = false;
+  c.qk_norm = true;
+  return c;
+}
+
+std::span<const Family> families() {
+  static const std::array list{
+      Family{"keel", "KeelForCausalLM", {}}, Family{"llama", "LlamaForCausalLM", llama_defaults()},
+      Family{"mistral", "MistralForCausalLM", mistral_defaults()},
+      Family{"qwen2", "Qwen2ForCausalLM", qwen2_defaults()}, Family{"qwen3", "Qwen3ForCausalLM", qwen3_defaults()}};
+  return list;
+}
+
+const Family& family_of(const ConfigReader& read) {
   const std::string type = read.text("model_type", "");
-  if (type != "keel") {
-    throw read.error("model_type", "model_type '" + type + "' is not supported by this version", "it reads 'keel'");
+  std::vector<std::string> names;
+  for (const Family& family : families()) {
+    if (type == family.model_type) return family;
+    names.emplace_back(family.model_type);
   }
+  std::string known;
+  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+  throw read.error("model_type", type.empty() ? "model_type is missing" : "model_type '" + type + "' is not supported",
+                   "known are " + known);
+}
+
+void refuse_unsupported(const ConfigReader& read) {
   if (const std::string act = read.text("hidden_act", "silu"); act != "silu") {
     throw read.error("hidden_act", "hidden_act '" + act + "' is not supported", "it runs 'silu'");
   }
-  for (const char* key : {"attention_bias", "mlp_bias", "qk_norm", "use_sliding_window"}) {
-    if (read.boolean(key, false)) throw read.error(key, std::string(key) + " true is not supported by this version");
+  if (read.real("partial_rotary_factor", 1) != 1) {
+    throw read.error("partial_rotary_factor", "a partial_rotary_factor other than 1 is not supported");
   }
-  for (const char* key : {"rope_scaling", "rope_parameters", "sliding_window"}) {
-    if (read.find(key) != nullptr) throw read.error(key, std::string(key) + " is not supported by this version");
+  if (read.find("quantization_config") != nullptr) {
+    throw read.error("quantization_config", "quantised weights are not supported", "give the F32, F16 or BF16 folder");
   }
+}
+
+double number_in(const ConfigReader& read, const std::string& group, const Json& values, const char* key,
+                 std::optional<double> absent) {
+  const auto at = values.find(key);
+  if (at == values.end() || at->is_null()) {
+    if (!absent) throw read.error(group, group + " has no " + key);
+    return *absent;
+  }
+  if (!at->is_number()) throw read.error(group, group + "." + key + " must be a number");
+  return at->get<double>();
+}
+
+/// rope_scaling of older files, or the same in rope_parameters of newer ones, which hold rope_theta too.
+void read_rope(const ConfigReader& read, ModelConfig& c) {
+  c.rope_theta = read.real("rope_theta", c.rope_theta);
+  const bool newer = read.find("rope_parameters") != nullptr;
+  const std::string group = newer ? "rope_parameters" : "rope_scaling";
+  const Json* values = read.find(group);
+  if (values == nullptr) return;
+  if (!values->is_object()) throw read.error(group, group + " must be an object");
+  for (const auto& [key, value] : values->items()) {
+    if (value.is_object()) throw read.error(group, group + " by layer type is not supported");
+  }
+  c.rope_theta = number_in(read, group, *values, "rope_theta", c.rope_theta);
+  const char* type_key = values->contains("rope_type") ? "rope_type" : "type";
+  const Json type = values->value(type_key, Json(newer ? Json("default") : Json()));
+  if (!type.is_string()) throw read.error(group, group + " has no rope_type");
+  if (type == "default") return;
+  if (type == "linear") {
+    c.rope_scaling = {.kind = RopeScaling::Kind::linear, .factor = number_in(read, group, *values, "factor", {})};
+    return;
+  }
+  if (type != "llama3") {
+    throw read.error(group, "rope_type '" + type.get<std::string>() + "' is not supported",
+                     "it runs default, linear and llama3");
+  }
+  const double original = number_in(read, group, *values, "original_max_position_embeddings", {});
+  if (!(original >= 1 && original <= 1e15)) throw read.error(group, group + ".original_max_position_embeddings is odd");
+  c.rope_scaling = {.kind = RopeScaling::Kind::llama3,
+                    .factor = number_in(read, group, *values, "factor", {}),
+                    .low_freq_factor = number_in(read, group, *values, "low_freq_factor", {}),
+                    .high_freq_factor = number_in(read, group, *values, "high_freq_factor", {}),
+                    .original_max_position_embeddings = static_cast<int64_t>(original)};
+}
+
+/// layer_types, one of "full_attention" and "sliding_attention" a block; empty if the file has none.
+std::vector<bool> read_layer_types(const ConfigReader& read) {
+  std::vector<bool> sliding;
+  const Json* types = read.find("layer_types");
+  if (types == nullptr) return sliding;
+  if (!types->is_array()) throw read.error("layer_types", "layer_types must be a list");
+  for (const Json& type : *types) {
+    if (type != "full_attention" && type != "sliding_attention") {
+      throw read.error("layer_types", "layer type " + json_text(type) + " is not supported",
+                       "it runs full_attention and sliding_attention");
+    }
+    sliding.push_back(type == "sliding_attention");
+  }
+  return sliding;
+}
+
+void read_window(const ConfigReader& read, const std::string& type, ModelConfig& c) {
+  if (read.has("sliding_window")) c.sliding_window = read.integer("sliding_window", 0);
+  c.sliding_layers = read_layer_types(read);
+  const bool qwen = type == "qwen2" || type == "qwen3";
+  if (type == "llama" || (qwen && !read.boolean("use_sliding_window", false))) c.sliding_window = 0;
+  if (qwen && c.sliding_window == 0 && read.boolean("use_sliding_window", false) && !read.has("sliding_window")) {
+    c.sliding_window = 4096;
+  }
+  if (qwen && c.sliding_window > 0 && c.sliding_layers.empty()) {
+    const int64_t first = read.integer("max_window_layers", 28);
+    for (int64_t block = 0; block < c.num_hidden_layers; ++block) c.sliding_layers.push_back(block >= first);
+  }
+  if (c.sliding_window == 0) c.sliding_layers.clear();
+}
+
+void read_biases(const ConfigReader& read, const std::string& type, ModelConfig& c) {
+  if (type == "llama" || type == "qwen3" || type == "keel") c.attention_bias = read.boolean("attention_bias", false);
+  if (type == "llama" || type == "keel") c.mlp_bias = read.boolean("mlp_bias", false);
+  if (type != "keel") return;
+  c.qkv_bias = read.boolean("qkv_bias", false);
+  c.qk_norm = read.boolean("qk_norm", false);
+}
+
+void read_sizes(const ConfigReader& read, ModelConfig& c) {
+  c.vocab_size = read.integer("vocab_size", c.vocab_size);
+  c.hidden_size = read.integer("hidden_size", c.hidden_size);
+  c.intermediate_size = read.integer("intermediate_size", c.intermediate_size);
+  c.num_hidden_layers = read.integer("num_hidden_layers", c.num_hidden_layers);
+  c.num_attention_heads = read.integer("num_attention_heads", c.num_attention_heads);
+  if (read.has("num_key_value_heads")) c.num_key_value_heads = read.integer("num_key_value_heads", 0);
+  if (read.has("head_dim")) c.head_dim = read.integer("head_dim", 0);
+  c.max_position_embeddings = read.integer("max_position_embeddings", c.max_position_embeddings);
+  c.rms_norm_eps = read.real("rms_norm_eps", c.rms_norm_eps);
+  c.initializer_range = read.real("initializer_range", c.initializer_range);
+  c.tie_word_embeddings = read.boolean("tie_word_embeddings", false);
+}
+
+void read_residual(const ConfigReader& read, ModelConfig& c) {
+  c.residual_scheme = read.text("residual_scheme", c.residual_scheme);
+  if (read.find("residual_alpha") != nullptr) c.residual_alpha = read.real("residual_alpha", 0);
+  if (read.find("final_norm") != nullptr) c.final_norm = read.boolean("final_norm", false);
+}
+
+Json rope_scaling_json(const RopeScaling& s) {
+  switch (s.kind) {
+    case RopeScaling::Kind::none:
+      return nullptr;
+    case RopeScaling::Kind::linear:
+      return {{"rope_type", "linear"}, {"factor", s.factor}};
+    case RopeScaling::Kind::llama3:
+      return {{"rope_type", "llama3"},
+              {"factor", s.factor},
+              {"low_freq_factor", s.low_freq_factor},
+              {"high_freq_factor", s.high_freq_factor},
+              {"original_max_position_embeddings", s.original_max_position_embeddings}};
+  }
+  return nullptr;
+}
+
+Json layer_types_json(const ModelConfig& c) {
+  Json types = Json::array();
+  for (int64_t block = 0; block < c.num_hidden_layers; ++block) {
+    types.push_back(c.window(block) > 0 ? "sliding_attention" : "full_attention");
+  }
+  return types;
+}
+
+void write_attention_options(const std::string& type, const ModelConfig& c, Json& json) {
+  if (type == "llama" || type == "qwen3" || type == "keel") json["attention_bias"] = c.attention_bias;
+  if (type == "llama" || type == "keel") json["mlp_bias"] = c.mlp_bias;
+  if (type == "keel") {
+    json["qkv_bias"] = c.qkv_bias;
+    json["qk_norm"] = c.qk_norm;
+  }
+  if (type == "llama") return;
+  json["sliding_window"] = c.sliding_window > 0 ? Json(c.sliding_window) : Json();
+  if (type == "qwen2" || type == "qwen3") json["use_sliding_window"] = c.sliding_window > 0;
+  if (!c.sliding_layers.empty() || type == "qwen2" || type == "qwen3") json["layer_types"] = layer_types_json(c);
 }
 
 }  // namespace
 
-Json model_config_json(const ModelConfig& c) {
+std::string hugging_face_family(const ModelConfig& c) {
+  const bool plain = c.residual_scheme == "pre" && !c.residual_alpha && c.has_final_norm();
+  const bool own_head_dim = c.head_dim * c.num_attention_heads != c.hidden_size;
+  if (!plain) return "keel";
+  if (c.qk_norm) return c.qkv_bias || c.mlp_bias ? "keel" : "qwen3";
+  if (c.qkv_bias && !c.attention_bias) return c.mlp_bias || own_head_dim ? "keel" : "qwen2";
+  if (c.sliding_window == 0) return "llama";
+  return c.attention_bias || c.mlp_bias || !c.sliding_layers.empty() ? "keel" : "mistral";
+}
+
+Json model_config_json(const ModelConfig& c, const std::string& model_type) {
   Json json;
-  json["architectures"] = {"KeelForCausalLM"};
-  json["model_type"] = "keel";
+  for (const Family& family : families()) {
+    if (model_type == family.model_type) json["architectures"] = {family.architecture};
+  }
+  json["model_type"] = model_type;
   json["vocab_size"] = c.vocab_size;
   json["hidden_size"] = c.hidden_size;
   json["intermediate_size"] = c.intermediate_size;
   json["num_hidden_layers"] = c.num_hidden_layers;
   json["num_attention_heads"] = c.num_attention_heads;
   json["num_key_value_heads"] = c.num_key_value_heads;
-  json["head_dim"] = c.head_dim;
+  if (model_type != "qwen2") json["head_dim"] = c.head_dim;
   json["max_position_embeddings"] = c.max_position_embeddings;
   json["hidden_act"] = "silu";
   json["rms_norm_eps"] = c.rms_norm_eps;
   json["rope_theta"] = c.rope_theta;
+  json["rope_scaling"] = rope_scaling_json(c.rope_scaling);
   json["initializer_range"] = c.initializer_range;
   json["tie_word_embeddings"] = c.tie_word_embeddings;
-  json["attention_bias"] = false;
-  json["residual_scheme"] = c.residual_scheme;
-  json["residual_alpha"] = c.residual_alpha ? Json(*c.residual_alpha) : Json();
-  json["final_norm"] = c.final_norm ? Json(*c.final_norm) : Json();
+  write_attention_options(model_type, c, json);
+  if (model_type == "keel") {
+    json["residual_scheme"] = c.residual_scheme;
+    json["residual_alpha"] = c.residual_alpha ? Json(*c.residual_alpha) : Json();
+    json["final_norm"] = c.final_norm ? Json(*c.final_norm) : Json();
+  }
   json["torch_dtype"] = "float32";
   return json;
 }
 
 ModelConfig parse_model_config(std::string text, const std::string& name) {
   const JsonDocument document(std::move(text), name, ErrorKind::format);
-  const Reader read(document);
+  const ConfigReader read(document);
+  const Family& family = family_of(read);
+  const std::string type = family.model_type;
   refuse_unsupported(read);
-  ModelConfig c;
-  c.vocab_size = read.integer("vocab_size", 0);
-  c.hidden_size = read.integer("hidden_size", 0);
-  c.intermediate_size = read.integer("intermediate_size", 0);
-  c.num_hidden_layers = read.integer("num_hidden_layers", 0);
-  c.num_attention_heads = read.integer("num_attention_heads", 0);
-  c.num_key_value_heads = read.integer("num_key_value_heads", 0);
-  c.head_dim = read.integer("head_dim", 0);
-  c.max_position_embeddings = read.integer("max_position_embeddings", 0);
-  c.rms_norm_eps = read.real("rms_norm_eps", c.rms_norm_eps);
-  c.rope_theta = read.real("rope_theta", c.rope_theta);
-  c.initializer_range = read.real("initializer_range", c.initializer_range);
-  c.tie_word_embeddings = read.boolean("tie_word_embeddings", false);
-  c.residual_scheme = read.text("residual_scheme", c.residual_scheme);
-  if (read.find("residual_alpha") != nullptr) c.residual_alpha = read.real("residual_alpha", 0);
-  if (read.find("final_norm") != nullptr) c.final_norm = read.boolean("final_norm", false);
+  ModelConfig c = family.defaults;
+  read_sizes(read, c);
+  read_rope(read, c);
+  read_biases(read, type, c);
+  read_window(read, type, c);
+  if (type == "keel") read_residual(read, c);
   try {
     return resolved(c);
   } catch (const Error& error) {

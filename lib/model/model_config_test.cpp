@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "keel/base/error.h"
@@ -38,6 +40,110 @@ TEST(ModelConfigJson, RoundTrip) {
   EXPECT_EQ(parse_model_config(json_text(model_config_json(config)), "config.json"), config);
 }
 
+TEST(ModelConfigJson, EveryOptionMakesTheRoundTrip) {
+  ModelConfig config = keel_64();
+  config.attention_bias = config.qkv_bias = config.mlp_bias = config.qk_norm = true;
+  config.tie_word_embeddings = true;
+  config.sliding_window = 7;
+  config.sliding_layers.assign(32, false);
+  config.sliding_layers[3] = true;
+  config.rope_scaling = {RopeScaling::Kind::llama3, 8, 1.5, 4.5, 8192};
+  EXPECT_EQ(parse_model_config(json_text(model_config_json(config)), "config.json"), config);
+  config.rope_scaling = {.kind = RopeScaling::Kind::linear, .factor = 2};
+  EXPECT_EQ(parse_model_config(json_text(model_config_json(config)), "config.json"), config);
+}
+
+ModelConfig pre_64() {
+  ModelConfig config = keel_64();
+  config.residual_scheme = "pre";
+  config.residual_alpha.reset();
+  return config;
+}
+
+TEST(ModelConfigJson, AFamilyIsNamedOnlyWhereItIsExact) {
+  std::map<std::string, std::vector<ModelConfig>> of;
+  of["keel"] = {keel_64()};
+  of["llama"] = {pre_64()};
+  const auto add = [&](const char* family, auto change) {
+    of[family].push_back(pre_64());
+    change(of[family].back());
+  };
+  add("keel", [](ModelConfig& c) { c.final_norm = false; });
+  add("keel", [](ModelConfig& c) { c.qkv_bias = c.mlp_bias = true; });
+  add("keel", [](ModelConfig& c) { c.qkv_bias = c.qk_norm = true; });
+  add("keel", [](ModelConfig& c) { c.sliding_window = 4, c.mlp_bias = true; });
+  add("llama", [](ModelConfig& c) { c.attention_bias = c.mlp_bias = true; });
+  add("llama", [](ModelConfig& c) { c.head_dim = 24; });
+  add("mistral", [](ModelConfig& c) { c.sliding_window = 4; });
+  add("qwen2", [](ModelConfig& c) { c.qkv_bias = true; });
+  add("qwen2", [](ModelConfig& c) { c.qkv_bias = true, c.sliding_window = 9, c.sliding_layers.assign(32, true); });
+  add("keel", [](ModelConfig& c) { c.qkv_bias = true, c.head_dim = 24; });
+  add("qwen3", [](ModelConfig& c) { c.qk_norm = true, c.head_dim = 24; });
+  add("qwen3", [](ModelConfig& c) { c.qk_norm = c.attention_bias = true; });
+  for (const auto& [family, configs] : of) {
+    for (const ModelConfig& config : configs) {
+      SCOPED_TRACE(json_text(model_config_json(config)));
+      EXPECT_EQ(hugging_face_family(config), family);
+      EXPECT_EQ(parse_model_config(json_text(model_config_json(config, family)), "config.json"), config);
+    }
+  }
+}
+
+TEST(ModelConfigJson, AbsentKeysHaveTheFamilysDefaults) {
+  const auto parse = [](const std::string& text) { return parse_model_config(text, "config.json"); };
+  const ModelConfig llama = parse(R"({"model_type": "llama"})");
+  EXPECT_EQ(llama.vocab_size, 32000);
+  EXPECT_EQ(llama.num_key_value_heads, 32);
+  EXPECT_EQ(llama.head_dim, 128);
+  EXPECT_EQ(llama.rms_norm_eps, 1e-6);
+  EXPECT_EQ(llama.residual_scheme, "pre");
+  const ModelConfig mistral = parse(R"({"model_type": "mistral"})");
+  EXPECT_EQ(mistral.window(31), 4096);
+  EXPECT_EQ(mistral.num_key_value_heads, 8);
+  EXPECT_EQ(parse(R"({"model_type": "mistral", "sliding_window": null})").sliding_window, 0);
+  EXPECT_EQ(parse(R"({"model_type": "mistral", "num_key_value_heads": null})").num_key_value_heads, 32);
+  const ModelConfig qwen2 = parse(R"({"model_type": "qwen2", "sliding_window": 4096})");
+  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.attention_bias);
+  EXPECT_EQ(qwen2.sliding_window, 0) << "use_sliding_window is false";
+  const ModelConfig windows = parse(R"({"model_type": "qwen2", "use_sliding_window": true})");
+  EXPECT_EQ(windows.window(27), 0);
+  EXPECT_EQ(windows.window(28), 4096);
+  const ModelConfig qwen3 = parse(R"({"model_type": "qwen3", "hidden_size": 48, "num_attention_heads": 6,
+                                      "num_key_value_heads": 2})");
+  EXPECT_EQ(qwen3.head_dim, 128);
+  EXPECT_TRUE(qwen3.qk_norm && !qwen3.has_qkv_bias());
+}
+
+TEST(ModelConfigJson, RopeInBothSpellings) {
+  const std::string head = R"({"model_type": "llama", )";
+  const auto parse = [&](const std::string& rest) { return parse_model_config(head + rest + "}", "config.json"); };
+  const ModelConfig newer = parse(
+      R"("rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8, "low_freq_factor": 1,
+         "high_freq_factor": 4, "original_max_position_embeddings": 8192})");
+  const ModelConfig older = parse(
+      R"("rope_theta": 5e5, "rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 1,
+         "high_freq_factor": 4, "original_max_position_embeddings": 8192})");
+  EXPECT_EQ(newer, older);
+  EXPECT_EQ(newer.rope_theta, 5e5);
+  EXPECT_EQ(parse(R"("rope_parameters": {"rope_theta": 7.0})").rope_theta, 7);
+}
+
+// Llama 3.1's scaling at head_dim 8, theta 1e4, factor 8, original 32: wavelengths 6.28, 62.8, 628, 6283 against the
+// bounds 32 / 4 and 32 / 1.
+TEST(RopeFrequencies, Llama3KeepsShortWavelengthsAndStretchesLongOnes) {
+  ModelConfig c = pre_64();
+  c.head_dim = 8;
+  c.rope_scaling = {RopeScaling::Kind::llama3, 8, 1, 4, 32};
+  const std::vector<double> f = rope_frequencies(c);
+  ASSERT_EQ(f.size(), 4U);
+  EXPECT_DOUBLE_EQ(f[0], 1);
+  EXPECT_DOUBLE_EQ(f[1], 0.1 / 8);
+  EXPECT_DOUBLE_EQ(f[3], 1e-3 / 8);
+  c.rope_scaling.original_max_position_embeddings = 125;  // 125 / 62.83 = 1.98944 turns: between the bounds
+  const double s = (125 * 0.1 / (2 * M_PI) - 1) / 3;
+  EXPECT_NEAR(rope_frequencies(c)[1], 0.1 * ((1 - s) / 8 + s), 1e-16);
+}
+
 TEST(ModelConfigJson, KeysOfOtherSchemesAndUnknownOnesAreIgnored) {
   Json json = model_config_json(keel_64());
   json["mix_fraction"] = 0.25;
@@ -55,13 +161,24 @@ TEST(ModelConfigJson, WhatIsNotRunIsRefusedByName) {
   };
   EXPECT_NE(with("model_type", "gpt2").find("gpt2"), std::string::npos);
   EXPECT_NE(with("hidden_act", "gelu").find("gelu"), std::string::npos);
-  EXPECT_NE(with("attention_bias", true).find("attention_bias"), std::string::npos);
+  EXPECT_NE(with("attention_bias", 1).find("attention_bias"), std::string::npos);
   EXPECT_NE(with("rope_scaling", Json::object()).find("rope_scaling"), std::string::npos);
+  EXPECT_NE(with("rope_scaling", {{"type", "yarn"}}).find("yarn"), std::string::npos);
+  EXPECT_NE(with("rope_scaling", {{"type", "linear"}}).find("no factor"), std::string::npos);
+  EXPECT_NE(with("rope_scaling", {{"type", "linear"}, {"factor", "2"}}).find("rope_scaling.factor"), std::string::npos);
+  EXPECT_NE(with("partial_rotary_factor", 0.5).find("partial_rotary_factor"), std::string::npos);
+  EXPECT_NE(with("quantization_config", Json::object()).find("quantised"), std::string::npos);
+  EXPECT_NE(with("layer_types", {"chunked_attention"}).find("chunked_attention"), std::string::npos);
+  EXPECT_NE(with("sliding_window", -1).find("sliding_window"), std::string::npos);
   EXPECT_NE(with("residual_scheme", "kel").find("did you mean 'keel'"), std::string::npos);
   EXPECT_NE(with("hidden_size", -3).find("hidden_size"), std::string::npos);
   EXPECT_NE(with("hidden_size", 64.5).find("hidden_size"), std::string::npos);
   EXPECT_NE(with("vocab_size", uint64_t{1} << 63).find("vocab_size"), std::string::npos);
   EXPECT_NE(refusal("{\"model_type\": \"keel\"").find("config.json:1:"), std::string::npos);
+  Json windowed = model_config_json(keel_64());
+  windowed["sliding_window"] = 8;
+  windowed["layer_types"] = {"full_attention"};
+  EXPECT_NE(refusal(json_text(windowed)).find("layer_types has 1"), std::string::npos);
   refusal("[1]");
   refusal("{}");
 }

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "keel/base/export.h"
+#include "keel/checkpoint/model_folder.h"
+#include "keel/model/decoder.h"
+
+namespace keel {
+
+/// A model folder's weights with a decoder that only runs forward, for scoring and generation. Everything it needs is
+/// allocated once, here.
+class KEEL_API InferenceModel {
+ public:
+  /// Reads config and weights. Errors as parse_model_config and TensorSet::read give them; Error(memory) if the system
+  /// refuses the allocation. options.training is ignored. `interrupted` as in Decoder.
+  InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
+                 std::function<bool()> interrupted = {});
+  ~InferenceModel();
+
+  const ModelConfig& config() const;
+  int64_t memory_bytes() const;
+
+  /// As Decoder's.
+  bool forward(const FlatBatch& batch);
+  void logits(View<const int32_t, 1> rows, View<float, 2> logits);
+  void loss(const FlatBatch& batch, View<StepScalars, 1> scalars, View<float, 1> nll);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Where a model folder's tensors go: every parameter of the layout, in the flat array.
+KEEL_API std::vector<TensorTarget> parameter_targets(const ParameterLayout& layout, HostView<float, 1> weights);
+
+}  // namespace keel

@@ -55,9 +55,9 @@ struct SavedCheckpoint {
 /// Bytes on disk that saving these contents takes.
 KEEL_API int64_t checkpoint_bytes(const CheckpointContents& contents);
 
-/// Throws Error(io) that names the path, what is needed and what is available, when `bytes` do not fit where `run`
-/// lies.
-KEEL_API void require_free_space(const std::string& run, int64_t bytes);
+/// Throws Error(io) that names the path, what is needed for `what` and what is available, when `bytes` do not fit where
+/// `path` lies.
+KEEL_API void require_free_space(const std::string& path, int64_t bytes, const char* what = "a checkpoint");
 
 /// Saves, then applies retention. Stale temporaries of earlier, killed saves are removed first; the run directory is
 /// expected to be locked by the caller. A checkpoint of the same step is replaced in one go. A save always runs to its

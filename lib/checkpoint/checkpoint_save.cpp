@@ -102,10 +102,10 @@ int64_t checkpoint_bytes(const CheckpointContents& contents) {
   return bytes;
 }
 
-void require_free_space(const std::string& run, int64_t bytes) {
-  const int64_t available = free_disk_bytes(run);
+void require_free_space(const std::string& path, int64_t bytes, const char* what) {
+  const int64_t available = free_disk_bytes(path);
   if (available < bytes) {
-    throw Error(ErrorKind::io, fmt::format("a checkpoint needs {} bytes, {} are free", bytes, available), run);
+    throw Error(ErrorKind::io, fmt::format("{} needs {} bytes, {} are free", what, bytes, available), path);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 namespace keel::detail {
 namespace {
@@ -14,8 +15,10 @@ constexpr size_t kPiece = size_t{1} << 20;
 
 }  // namespace
 
-HashedFile::HashedFile(const std::string& path, const std::function<void(int64_t)>& progress)
-    : path_(path), progress_(progress), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+HashedFile::HashedFile(const std::string& path, std::function<void(int64_t)> progress)
+    : path_(path),
+      progress_(std::move(progress)),
+      file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
   if (!file_) throw system_error("cannot write", path, errno);
 }
 

@@ -17,7 +17,7 @@ namespace keel::detail {
 class HashedFile {
  public:
   /// Creates or empties the file. `progress` as in write_safetensors.
-  HashedFile(const std::string& path, const std::function<void(int64_t)>& progress);
+  explicit HashedFile(const std::string& path, std::function<void(int64_t)> progress = {});
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
   /// fsync and close.
@@ -25,7 +25,7 @@ class HashedFile {
 
  private:
   std::string path_;
-  const std::function<void(int64_t)>& progress_;
+  std::function<void(int64_t)> progress_;
   Descriptor file_;
   Xxh3 hash_;
   int64_t bytes_ = 0;

@@ -42,11 +42,15 @@ class KEEL_API TensorSet {
   /// Files beside the index that were ignored (a model.safetensors beside an index).
   const std::vector<std::string>& ignored_files() const { return ignored_; }
 
-  /// Fills every target. Before any is touched everything is checked: tensors missing or extra throw Error(format) with
-  /// the first few names and the count; a shape that differs throws Error(shape) with the tensor, what was expected and
-  /// what found. Legacy buffers (rotary_emb.inv_freq) are ignored. `tied_head`, "lm_head.weight" of a model with tied
-  /// embeddings, "" otherwise: that tensor is no target; a stored one must equal the embedding's bit for bit, and
-  /// stands in for the embedding when only it is stored.
+  /// The stored tensor of every target, in their order, once everything is checked: tensors missing or extra throw
+  /// Error(format) with the first few names and the count; a shape that differs throws Error(shape) with the tensor,
+  /// what was expected and what found; a dtype other than F32, F16 and BF16 Error(format). Legacy buffers
+  /// (rotary_emb.inv_freq) are ignored. `tied_head`, "lm_head.weight" of a model with tied embeddings, "" otherwise:
+  /// that tensor is no target; a stored one must equal the embedding's bit for bit, and stands in for the embedding
+  /// when only it is stored.
+  std::vector<Place> match(std::span<const TensorTarget> targets, const std::string& tied_head = "",
+                           const std::string& embedding = "model.embed_tokens.weight") const;
+  /// Fills every target; none is touched before match() has found them all.
   void read(std::span<const TensorTarget> targets, const std::string& tied_head = "",
             const std::string& embedding = "model.embed_tokens.weight") const;
 

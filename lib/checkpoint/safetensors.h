@@ -86,12 +86,14 @@ class KEEL_API SafetensorsFile {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// A tensor to write. Its bytes (row-major, little-endian) are the parts one after the other; nothing is copied.
+/// A tensor to write. Its bytes (row-major, little-endian) are the parts one after the other; nothing is copied. Or,
+/// with `produce`, what that writes into `out` for the elements from `first` on, asked for in pieces in their order.
 struct TensorSource {
   std::string name;
   StoredType type = StoredType::F32;
   std::vector<int64_t> shape;
-  std::vector<std::span<const std::byte>> parts;
+  std::vector<std::span<const std::byte>> parts = {};
+  std::function<void(int64_t first, std::span<std::byte> out)> produce = {};
 };
 
 /// An fp32 tensor in one piece.

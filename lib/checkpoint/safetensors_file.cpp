@@ -5,6 +5,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/mapped_file.h"
+#include "keel/checkpoint/float16.h"
 #include "keel/checkpoint/safetensors.h"
 #include "safetensors_header.h"
 
@@ -61,10 +62,10 @@ bool read_common(StoredType type, std::span<const std::byte> bytes, std::span<T>
       widen_all<float>(bytes, out);
       return true;
     case StoredType::F16:
-      widen_all<uint16_t>(bytes, out, detail::widen_f16);
+      widen_all<uint16_t>(bytes, out, widen_f16);
       return true;
     case StoredType::BF16:
-      widen_all<uint16_t>(bytes, out, detail::widen_bf16);
+      widen_all<uint16_t>(bytes, out, widen_bf16);
       return true;
     default:
       return false;

@@ -29,8 +29,4 @@ struct TensorSize {
 };
 std::optional<TensorSize> tensor_size(StoredType type, const std::vector<int64_t>& shape);
 
-/// Exact.
-float widen_bf16(uint16_t value);
-float widen_f16(uint16_t value);
-
 }  // namespace keel::detail

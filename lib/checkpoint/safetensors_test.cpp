@@ -224,6 +224,25 @@ TEST_F(Safetensors, WritesWhatTheReferenceWriterWould) {
   EXPECT_EQ(file.tensors().size(), 4U);
 }
 
+TEST_F(Safetensors, ProducedBytesAreWrittenInPieces) {
+  constexpr int64_t kElements = (int64_t{1} << 20) + 3;  // more than one piece
+  std::vector<int64_t> firsts;
+  TensorSource source{.name = "a", .type = StoredType::U16, .shape = {kElements}};
+  source.produce = [&](int64_t first, std::span<std::byte> out) {
+    firsts.push_back(first);
+    for (size_t i = 0; i < out.size() / 2; ++i) {
+      const auto value = static_cast<uint16_t>((first + static_cast<int64_t>(i)) % 65521);
+      std::memcpy(out.data() + 2 * i, &value, 2);
+    }
+  };
+  (void)write_safetensors(scratch_.file("p"), std::vector<TensorSource>{source});
+  EXPECT_EQ(firsts, (std::vector<int64_t>{0, int64_t{1} << 20}));
+  const SafetensorsFile file(scratch_.file("p"));
+  std::vector<double> values(kElements);
+  file.read(*file.find("a"), std::span<double>(values));
+  for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(values[i], static_cast<double>(i % 65521));
+}
+
 TEST_F(Safetensors, WriterChecksBeforeItWrites) {
   const std::vector<float> a{1, 2, 3};
   const std::string path = scratch_.file("w.safetensors");

@@ -22,6 +22,7 @@ int64_t checked_bytes(const TensorSource& tensor) {
   const auto size = detail::tensor_size(tensor.type, tensor.shape);
   int64_t parts = 0;
   for (const auto& part : tensor.parts) parts += static_cast<int64_t>(part.size());
+  if (size && tensor.produce) return size->bytes;
   if (!size || size->bytes != parts) {
     throw Error(ErrorKind::format, fmt::format("{} bytes for {} {}, tensor '{}'", parts, to_string(tensor.type),
                                                shape_text(tensor.shape), tensor.name));
@@ -59,6 +60,18 @@ Plan make_plan(std::span<const TensorSource> tensors) {
   return plan;
 }
 
+void write_produced(const TensorSource& tensor, detail::HashedFile& file) {
+  constexpr int64_t kPiece = int64_t{1} << 20;  // elements
+  const int64_t bytes = detail::tensor_size(tensor.type, tensor.shape)->bytes;
+  const int64_t element = bits(tensor.type) / 8;
+  std::vector<std::byte> piece(std::min(bytes, kPiece * element));
+  for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(piece.size())) {
+    const std::span<std::byte> out(piece.data(), std::min<int64_t>(bytes - at, static_cast<int64_t>(piece.size())));
+    tensor.produce(at / element, out);
+    file.write(out);
+  }
+}
+
 }  // namespace
 
 TensorSource float_tensor(std::string name, std::vector<int64_t> shape, std::span<const float> values) {
@@ -76,6 +89,7 @@ FileRecord write_safetensors(const std::string& path, std::span<const TensorSour
   detail::HashedFile file(path, progress);
   file.write(plan.start);
   for (const TensorSource* tensor : plan.tensors) {
+    if (tensor->produce) write_produced(*tensor, file);
     for (const auto& part : tensor->parts) file.write(part);
   }
   return file.finish();

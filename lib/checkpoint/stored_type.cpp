@@ -1,5 +1,4 @@
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "keel/base/error.h"
@@ -70,28 +69,6 @@ std::optional<StoredType> stored_type(std::string_view name) {
     if (row.name == name) return row.type;
   }
   return std::nullopt;
-}
-
-float widen_bf16(uint16_t value) {
-  const uint32_t word = uint32_t{value} << 16;
-  float result;
-  std::memcpy(&result, &word, sizeof result);
-  return result;
-}
-
-float widen_f16(uint16_t value) {
-  const uint32_t sign = uint32_t{value & 0x8000U} << 16;
-  const uint32_t exponent = (value >> 10) & 0x1FU;
-  const uint32_t fraction = value & 0x3FFU;
-  if (exponent == 0) {  // zero and subnormals: fraction * 2^-24, exact in fp32
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  const uint32_t wide_exponent = exponent == 31 ? 255 : exponent + 112;
-  const uint32_t word = sign | (wide_exponent << 23) | (fraction << 13);
-  float result;
-  std::memcpy(&result, &word, sizeof result);
-  return result;
 }
 
 }  // namespace detail

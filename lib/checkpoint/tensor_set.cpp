@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -153,12 +154,13 @@ std::string TensorSet::stand_in(const std::string& tied_head, const std::string&
   return embedding;
 }
 
-void TensorSet::read(std::span<const TensorTarget> targets, const std::string& tied_head,
-                     const std::string& embedding) const {
+std::vector<TensorSet::Place> TensorSet::match(std::span<const TensorTarget> targets, const std::string& tied_head,
+                                               const std::string& embedding) const {
   const std::string place = files_.empty() ? "" : files_[0].path();
   const std::string stored_embedding = stand_in(tied_head, embedding);
   std::vector<std::string> missing, extra;
-  std::map<std::string_view, Place> found;
+  std::vector<Place> matched;
+  std::set<std::string_view> wanted;
   for (const TensorTarget& target : targets) {
     const auto stored = find(target.name == embedding ? stored_embedding : target.name);
     if (!stored) {
@@ -177,18 +179,21 @@ void TensorSet::read(std::span<const TensorTarget> targets, const std::string& t
                               to_string(stored->tensor->type)),
                   stored->file->path());
     }
-    if (!found.emplace(target.name, *stored).second)
-      throw Error(ErrorKind::internal, "tensor wanted twice: " + target.name);
+    if (!wanted.insert(target.name).second) throw Error(ErrorKind::internal, "tensor wanted twice: " + target.name);
+    matched.push_back(*stored);
   }
   if (!missing.empty()) throw Error(ErrorKind::format, list_names(missing, "missing"), place);
   for (const auto& [name, entry] : places_) {
-    if (!found.contains(name) && name != tied_head && !is_legacy_buffer(name)) extra.push_back(name);
+    if (!wanted.contains(name) && name != tied_head && !is_legacy_buffer(name)) extra.push_back(name);
   }
   if (!extra.empty()) throw Error(ErrorKind::format, list_names(extra, "not part of this model"), place);
-  for (const TensorTarget& target : targets) {
-    const Place& stored = found.at(target.name);
-    stored.file->read(*stored.tensor, target.values);
-  }
+  return matched;
+}
+
+void TensorSet::read(std::span<const TensorTarget> targets, const std::string& tied_head,
+                     const std::string& embedding) const {
+  const std::vector<Place> places = match(targets, tied_head, embedding);
+  for (size_t i = 0; i < targets.size(); ++i) places[i].file->read(*places[i].tensor, targets[i].values);
 }
 
 }  // namespace keel

@@ -1,0 +1,70 @@
+#include "keel/convert/model_info.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "keel/base/quantity.h"
+#include "keel/convert/convert.h"
+#include "keel/model/model_config_json.h"
+
+namespace keel {
+
+Json model_info(const ModelFolder& folder) {
+  const ModelTensors tensors = model_tensors(folder);
+  const Json config = parse_json(folder.config_text, folder.config_path, ErrorKind::format);
+  Json dtypes = Json::object();
+  int64_t bytes = 0;
+  for (const TensorSet::Place& place : tensors.places) {
+    const std::string type(to_string(place.tensor->type));
+    dtypes[type] = dtypes.value(type, int64_t{0}) + 1;
+    bytes += place.tensor->end - place.tensor->begin;
+  }
+  Json files = Json::array();
+  for (const SafetensorsFile& file : folder.tensors.files()) {
+    files.push_back({{"path", file.path()}, {"bytes", file.bytes()}});
+  }
+  Json info;
+  info["path"] = folder.path;
+  info["model_type"] = config["model_type"];
+  info["residual_scheme"] = tensors.config.residual_scheme;
+  info["sublayers"] = tensors.config.sublayers();
+  info["exports_as"] = hugging_face_family(tensors.config);
+  info["parameters"] = count_parameters(tensors.config).total;
+  info["tensors"] = static_cast<int64_t>(tensors.places.size());
+  info["bytes"] = bytes;
+  info["dtypes"] = dtypes;
+  info["tokenizer"] = folder.tokenizer_path.empty() ? Json() : Json(folder.tokenizer_path);
+  info["files"] = files;
+  info["config"] = model_config_json(tensors.config);
+  return info;
+}
+
+std::string model_info_text(const Json& info) {
+  std::string dtypes;
+  for (const auto& [type, count] : info["dtypes"].items()) {
+    dtypes += fmt::format("{}{} {}", dtypes.empty() ? "" : ", ", count.get<int64_t>(), type);
+  }
+  const Json& c = info["config"];
+  const auto number = [&](const char* key) { return c[key].get<int64_t>(); };
+  std::string text;
+  const auto row = [&](const char* name, const std::string& value) { text += fmt::format("{:<14} {}\n", name, value); };
+  row("model", info["path"].get<std::string>());
+  row("architecture", fmt::format("{}, residual scheme {}, {} sublayers ({} blocks)",
+                                  info["model_type"].get<std::string>(), info["residual_scheme"].get<std::string>(),
+                                  info["sublayers"].get<int64_t>(), number("num_hidden_layers")));
+  row("width", fmt::format("{}, feed-forward {}, {} heads of {} ({} for keys and values)", number("hidden_size"),
+                           number("intermediate_size"), number("num_attention_heads"), number("head_dim"),
+                           number("num_key_value_heads")));
+  row("vocabulary", fmt::format("{} tokens{}", number("vocab_size"),
+                                c["tie_word_embeddings"].get<bool>() ? ", output head tied to the embedding" : ""));
+  row("positions", fmt::format("{}", number("max_position_embeddings")));
+  row("parameters",
+      fmt::format("{} ({})", info["parameters"].get<int64_t>(), format_count(info["parameters"].get<double>())));
+  row("weights", fmt::format("{} tensors ({}), {}", info["tensors"].get<int64_t>(), dtypes,
+                             format_bytes(info["bytes"].get<int64_t>())));
+  row("tokenizer", info["tokenizer"].is_null() ? "none" : info["tokenizer"].get<std::string>());
+  row("exports as", info["exports_as"].get<std::string>());
+  return text;
+}
+
+}  // namespace keel

@@ -1,0 +1,63 @@
+#include "keel/generate/sampling.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "keel/base/error.h"
+#include "keel/base/rng.h"
+
+namespace keel {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+TEST(Sampling, GreedyTakesTheLargestAndOfEqualOnesTheLowestId) {
+  const SamplingOptions greedy{.temperature = 0};
+  EXPECT_EQ(sample_token(std::vector<float>{1, 3, 2, 3}, greedy, 0.9), 1);
+  EXPECT_EQ(sample_token(std::vector<float>{kNaN, -1, kNaN, -2}, greedy, 0), 1);
+  EXPECT_EQ(sample_token(std::vector<float>{-kInf, -1}, greedy, 0), 1);
+  EXPECT_THROW(sample_token(std::vector<float>{kNaN, -kInf}, greedy, 0), Error);
+}
+
+/// How often each id comes, over `draws` equally spaced values of `uniform`.
+std::vector<double> frequencies(const std::vector<float>& logits, const SamplingOptions& options) {
+  constexpr int kDraws = 100000;
+  std::vector<double> counts(logits.size());
+  for (int i = 0; i < kDraws; ++i) counts[sample_token(logits, options, (i + 0.5) / kDraws)] += 1.0 / kDraws;
+  return counts;
+}
+
+TEST(Sampling, FrequenciesAreTheSoftmaxOfTheKept) {
+  const std::vector<float> logits{std::log(4.0F), std::log(3.0F), std::log(2.0F), std::log(1.0F)};
+  const auto expect = [&](const SamplingOptions& options, const std::vector<double>& wanted) {
+    const std::vector<double> found = frequencies(logits, options);
+    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(found[i], wanted[i], 2e-5) << i;
+  };
+  expect({}, {0.4, 0.3, 0.2, 0.1});
+  expect({.temperature = 0.5}, {16.0 / 30, 9.0 / 30, 4.0 / 30, 1.0 / 30});
+  expect({.top_k = 2}, {4.0 / 7, 3.0 / 7, 0, 0});
+  expect({.top_k = 9}, {0.4, 0.3, 0.2, 0.1});
+  expect({.top_p = 0.65}, {4.0 / 7, 3.0 / 7, 0, 0});
+  expect({.top_p = 0.75}, {4.0 / 9, 3.0 / 9, 2.0 / 9, 0});
+  expect({.top_p = 1e-9}, {1, 0, 0, 0});
+  expect({.top_k = 3, .top_p = 0.5}, {4.0 / 7, 3.0 / 7, 0, 0});  // 4/9 < 0.5 of the three
+}
+
+TEST(Sampling, TiesAtACutGoToTheLowerId) {
+  const std::vector<float> logits{1, 2, 1, 1};
+  const auto found = frequencies(logits, {.top_k = 2});
+  EXPECT_GT(found[0], 0);
+  EXPECT_EQ(found[2] + found[3], 0);
+}
+
+TEST(Sampling, LargeLogitsAndTinyTemperaturesStayFinite) {
+  EXPECT_EQ(sample_token(std::vector<float>{3e38F, -3e38F, 3.3e38F}, {.temperature = 1e-6}, 0.5), 2);
+  EXPECT_EQ(sample_token(std::vector<float>{0, 0}, {}, std::nextafter(1.0, 0.0)), 1);
+}
+
+}  // namespace
+}  // namespace keel

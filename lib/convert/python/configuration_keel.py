@@ -52,7 +52,8 @@ class KeelConfig(PretrainedConfig):
         self.hidden_act = hidden_act
         self.rms_norm_eps = rms_norm_eps
         self.rope_theta = rope_theta
-        self.rope_scaling = rope_scaling
+        if rope_scaling is not None or not hasattr(self, "rope_parameters"):
+            self.rope_scaling = rope_scaling
         self.initializer_range = initializer_range
         self.attention_bias = attention_bias
         self.qkv_bias = qkv_bias

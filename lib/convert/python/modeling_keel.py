@@ -12,6 +12,10 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from .configuration_keel import KeelConfig
 
 
+# The name that this version of transformers gives a cache in outputs and arguments.
+CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
+
+
 class KeelRMSNorm(nn.Module):
     def __init__(self, size, eps):
         super().__init__()
@@ -25,7 +29,9 @@ class KeelRMSNorm(nn.Module):
 
 def rope_frequencies(config):
     """Radians a position, one for each pair (i, i + head_dim / 2)."""
-    d, scaling = config.head_dim, config.rope_scaling or {}
+    # transformers 5 turns rope_scaling into rope_parameters.
+    scaling = getattr(config, "rope_parameters", None) or config.rope_scaling or {}
+    d = config.head_dim
     kind = scaling.get("rope_type", "default")
     frequencies = []
     for i in range(d // 2):
@@ -66,7 +72,7 @@ class KeelAttention(nn.Module):
             return None
         return c.sliding_window
 
-    def forward(self, u, cos, sin, positions, padding, cache):
+    def forward(self, u, cos, sin, padding, cache):
         c = self.config
         batch, length = u.shape[:2]
         q = self.q_proj(u).view(batch, length, c.num_attention_heads, c.head_dim)
@@ -166,16 +172,16 @@ class KeelModel(KeelPreTrainedModel):
     def set_input_embeddings(self, value):
         self.embed_tokens = value
 
-    def forward(self, input_ids=None, inputs_embeds=None, attention_mask=None, position_ids=None, past_key_values=None):
+    def forward(self, input_ids=None, inputs_embeds=None, attention_mask=None, position_ids=None, cache=None):
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        before = past_key_values.get_seq_length() if past_key_values is not None else 0
+        before = cache.get_seq_length() if cache is not None else 0
         if position_ids is None:
             position_ids = torch.arange(before, before + x.shape[1], device=x.device)[None]
         frequencies = torch.tensor(rope_frequencies(self.config), dtype=torch.float64, device=x.device)
         angles = position_ids[:, None, :, None].double() * frequencies
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         for layer in self.layers:
-            x = layer(x, cos, sin, position_ids, attention_mask, past_key_values)
+            x = layer(x, cos, sin, attention_mask, cache)
         return self.norm(x) if self.config.final_norm else x
 
 
@@ -210,17 +216,19 @@ class KeelForCausalLM(KeelPreTrainedModel, GenerationMixin):
         attention_mask=None,
         position_ids=None,
         past_key_values=None,
+        cache=None,
         inputs_embeds=None,
         labels=None,
         use_cache=None,
         **kwargs,
     ):
         use_cache = self.config.use_cache if use_cache is None else use_cache
-        if use_cache and past_key_values is None and not self.training:
-            past_key_values = DynamicCache()
-        hidden = self.model(input_ids, inputs_embeds, attention_mask, position_ids, past_key_values)
+        cache = past_key_values if cache is None else cache
+        if use_cache and cache is None and not self.training:
+            cache = DynamicCache()
+        hidden = self.model(input_ids, inputs_embeds, attention_mask, position_ids, cache)
         logits = self.lm_head(hidden)
         loss = None
         if labels is not None:
             loss = F.cross_entropy(logits[:, :-1].float().flatten(0, 1), labels[:, 1:].flatten())
-        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE: cache})

@@ -2,7 +2,7 @@
 # folder give the tree that shape.
 set(KEEL_INCLUDE_DIR ${PROJECT_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${KEEL_INCLUDE_DIR}/keel)
-foreach(folder base model data train checkpoint inference generate convert analyze)
+foreach(folder base model data train checkpoint inference generate eval convert analyze)
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/lib/${folder} ${KEEL_INCLUDE_DIR}/keel/${folder} SYMBOLIC)
 endforeach()
 foreach(folder kernels tokenizer)

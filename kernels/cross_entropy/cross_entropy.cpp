@@ -22,6 +22,7 @@ void check(const CrossEntropy& p) {
   check_shape(kName, "logits", p.logits, {chunk, V});
   if (p.scalars) check_dense(kName, "scalars", p.scalars, {1});
   if (p.nll) check_dense(kName, "nll", p.nll, {N});
+  if (p.argmax) check_dense(kName, "argmax", p.argmax, {N});
   if (!p.dx) return;
   check_shape(kName, "dx", p.dx, {N, d});
   check_dense(kName, "dW", p.dW, {V, d});
@@ -39,6 +40,7 @@ void chunk(Context& ctx, const CrossEntropy& p, int64_t begin, int64_t end, doub
                               .targets = p.targets.data() + begin,
                               .weights = p.weights.data() + begin,
                               .nll = p.nll ? p.nll.data() + begin : nullptr,
+                              .argmax = p.argmax ? p.argmax.data() + begin : nullptr,
                               .loss_sum = &loss_sum,
                               .gradient = static_cast<bool>(p.dx),
                               .threads = ctx.threads()};

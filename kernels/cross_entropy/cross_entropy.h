@@ -23,6 +23,8 @@ struct CrossEntropy {
   View<float, 2> logits;           ///< [chunk, V] scratch, any chunk >= 1, rows may be strided
   View<StepScalars, 1> scalars;    ///< [1]; loss_sum and weight_sum are added to.  null: not wanted
   View<float, 1> nll;              ///< [N]; null: not wanted
+  View<int32_t, 1> argmax = {};    ///< [N], id of the largest logit, of equal ones the lowest; -1 for a row of weight 0
+                                   ///< or of NaN alone.  null: not wanted
   View<float, 2> dx;               ///< [N, d], overwritten; may be x.  null: no gradients (dW too)
   View<float, 2> dW;               ///< [V, d] dense, accumulated into; must be given with dx
 };

@@ -22,6 +22,16 @@ float largest(const float* l, int64_t V) {
   return m;
 }
 
+/// The first element that is the largest; -1 if every one is NaN or the row does not count.
+int32_t first_largest(const float* l, int64_t V, float weight) {
+  if (weight == 0) return -1;
+  const float m = largest(l, V);
+  for (int64_t v = 0; v < V; ++v) {
+    if (l[v] == m) return static_cast<int32_t>(v);
+  }
+  return -1;
+}
+
 /// sum_v exp(l[v] - m); with keep, the terms replace l.
 template <bool keep>
 double sum_exp(float* l, int64_t V, float m) {
@@ -73,6 +83,7 @@ void cross_entropy_rows(const CrossEntropyRows& p) {
 #pragma omp parallel for num_threads(p.threads) schedule(static)
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t n = begin + r;
+      if (p.argmax != nullptr) p.argmax[n] = first_largest(p.logits + n * p.stride, p.V, p.weights[n]);
       const double nll = row_nll(p.logits + n * p.stride, p.V, p.targets[n], p.weights[n], p.gradient);
       if (p.nll != nullptr) p.nll[n] = static_cast<float>(nll);
       loss[r] = p.weights[n] * nll;

@@ -14,6 +14,7 @@ struct CrossEntropyRows {
   const int32_t* targets;  ///< [rows]
   const float* weights;    ///< [rows]
   float* nll;              ///< [rows] or null
+  int32_t* argmax;         ///< [rows] or null
   double* loss_sum;        ///< added to in row order
   bool gradient;
   int threads;

@@ -66,4 +66,9 @@ void InferenceModel::loss(const FlatBatch& batch, View<StepScalars, 1> scalars, 
   impl_->decoder.loss(impl_->parameters, batch, scalars, nll);
 }
 
+void InferenceModel::score(View<const int32_t, 1> rows, View<const int32_t, 1> targets, View<const float, 1> weights,
+                           View<float, 1> nll, View<int32_t, 1> argmax) {
+  impl_->decoder.score(impl_->parameters, rows, targets, weights, nll, argmax);
+}
+
 }  // namespace keel

@@ -25,7 +25,9 @@ class KEEL_API InferenceModel {
   /// As Decoder's.
   bool forward(const FlatBatch& batch);
   void logits(View<const int32_t, 1> rows, View<float, 2> logits);
-  void loss(const FlatBatch& batch, View<StepScalars, 1> scalars, View<float, 1> nll);
+  void loss(const FlatBatch& batch, View<StepScalars, 1> scalars, View<float, 1> nll = {});
+  void score(View<const int32_t, 1> rows, View<const int32_t, 1> targets, View<const float, 1> weights,
+             View<float, 1> nll, View<int32_t, 1> argmax);
 
  private:
   struct Impl;

@@ -73,7 +73,7 @@ void Decoder::head(const ParameterBuffers& p, const FlatBatch& batch, View<StepS
                        .W = p.matrix(p.layout->head),
                        .targets = batch.targets,
                        .weights = batch.weights,
-                       .logits = {arena_.at(plan_.logits), {plan_.logits_rows, config_.vocab_size}},
+                       .logits = logit_chunk(),
                        .scalars = scalars,
                        .nll = nll,
                        .dx = dx,
@@ -85,14 +85,36 @@ void Decoder::loss(const ParameterBuffers& p, const FlatBatch& batch, View<StepS
   head(p, batch, scalars, nll, {}, {});
 }
 
-void Decoder::logits(const ParameterBuffers& p, View<const int32_t, 1> rows, View<float, 2> logits) {
+View<const float, 2> Decoder::pick_rows(View<const int32_t, 1> rows) {
   if (rows.extent(0) > plan_.options.logit_rows) {
     throw Error(ErrorKind::shape, std::to_string(rows.extent(0)) + " rows of logits, at most " +
                                       std::to_string(plan_.options.logit_rows) + " are planned for");
   }
   const View<float, 2> inputs(arena_.at(plan_.logit_inputs), {rows.extent(0), config_.hidden_size});
-  embedding(ctx_, rows, head_input(), inputs);  // picks rows
-  matmul(ctx_, inputs, p.matrix(p.layout->head), logits, Transpose::b);
+  embedding(ctx_, rows, head_input(), inputs);
+  return inputs;
+}
+
+View<float, 2> Decoder::logit_chunk() const {
+  return {arena_.at(plan_.logits), {plan_.logits_rows, config_.vocab_size}};
+}
+
+void Decoder::logits(const ParameterBuffers& p, View<const int32_t, 1> rows, View<float, 2> logits) {
+  matmul(ctx_, pick_rows(rows), p.matrix(p.layout->head), logits, Transpose::b);
+}
+
+void Decoder::score(const ParameterBuffers& p, View<const int32_t, 1> rows, View<const int32_t, 1> targets,
+                    View<const float, 1> weights, View<float, 1> nll, View<int32_t, 1> argmax) {
+  cross_entropy(ctx_, {.x = pick_rows(rows),
+                       .W = p.matrix(p.layout->head),
+                       .targets = targets,
+                       .weights = weights,
+                       .logits = logit_chunk(),
+                       .scalars = {},
+                       .nll = nll,
+                       .argmax = argmax,
+                       .dx = {},
+                       .dW = {}});
 }
 
 /// Gradients that operations only ever add to: norms, embedding and head. Those of the branches' matrices are

@@ -58,12 +58,19 @@ class KEEL_API Decoder {
   /// After forward(): logits[k, :] of row rows[k] of the batch.  rows: [K], K <= options.logit_rows; logits: [K, V].
   void logits(const ParameterBuffers& parameters, View<const int32_t, 1> rows, View<float, 2> logits);
 
+  /// After forward(): nll[k] in nats of targets[k] after row rows[k] of the batch, and the most probable token there.
+  /// rows, targets, weights (all 1), nll, argmax: [K], K <= options.logit_rows.
+  void score(const ParameterBuffers& parameters, View<const int32_t, 1> rows, View<const int32_t, 1> targets,
+             View<const float, 1> weights, View<float, 1> nll, View<int32_t, 1> argmax);
+
   /// forward(), the loss as in loss(), and the gradient of loss_sum, the SUM over targets. Gradients of all parameters
   /// are overwritten or, with `accumulate`, added to. False if interrupted; the gradients are then worthless.
   bool forward_backward(const ParameterBuffers& parameters, const FlatBatch& batch, bool accumulate,
                         View<StepScalars, 1> scalars, View<float, 1> nll = {});
 
  private:
+  View<const float, 2> pick_rows(View<const int32_t, 1> rows);
+  View<float, 2> logit_chunk() const;
   Branches& branch(const Sublayer& sublayer);
   void head(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
             View<float, 1> nll, View<float, 2> dx, View<float, 2> dW);

@@ -1,5 +1,6 @@
 #include "keel/model/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -116,10 +117,14 @@ ParameterCount count_parameters(const ModelConfig& c) {
 }
 
 double train_flops_per_token(const ModelConfig& c, int64_t sequence_length) {
-  // Causal attention: on average (T + 1) / 2 keys a query, two products of head_dim multiply-adds each; backward costs
-  // twice.
-  const double attention = static_cast<double>(c.num_hidden_layers) * static_cast<double>(c.query_size()) *
-                           (static_cast<double>(sequence_length) + 1) / 2 * 2 * 2 * 3;
+  const auto T = static_cast<double>(sequence_length);
+  double keys = 0;  // of an average query, over all blocks
+  for (int64_t block = 0; block < c.num_hidden_layers; ++block) {
+    const double window = c.window(block) > 0 ? std::min(T, static_cast<double>(c.window(block))) : T;
+    keys += window - window * (window - 1) / (2 * T);
+  }
+  // Two products of head_dim multiply-adds for every key; the backward pass costs twice that.
+  const double attention = keys * static_cast<double>(c.query_size()) * 2 * 2 * 3;
   return 6.0 * static_cast<double>(count_parameters(c).in_products) + attention;
 }
 

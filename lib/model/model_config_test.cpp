@@ -190,6 +190,9 @@ TEST(TrainFlops, AgainstACountByHand) {
   EXPECT_EQ(count_parameters(c).in_products, 16 + 18 + 10);
   // Forward attention of 4 tokens: 10 query-key pairs, two products of 2 multiply-adds each.
   EXPECT_EQ(train_flops_per_token(c, 4), 6.0 * 44 + 3.0 * (10 * 2 * 2 * 2) / 4);
+  ModelConfig windowed = c;
+  windowed.sliding_window = 3;  // 9 pairs
+  EXPECT_EQ(train_flops_per_token(windowed, 4), 6.0 * 44 + 3.0 * (9 * 2 * 2 * 2) / 4);
 }
 
 TEST(ArenaPlan, RegionsAreAlignedAndDoNotOverlap) {

@@ -25,6 +25,19 @@ constexpr SizeKey kSizes[] = {
     {"model.num_key_value_heads", &ModelConfig::num_key_value_heads},
     {"model.head_dim", &ModelConfig::head_dim},
     {"model.max_position_embeddings", &ModelConfig::max_position_embeddings},
+    {"model.sliding_window", &ModelConfig::sliding_window},
+};
+
+struct FlagKey {
+  const char* key;
+  bool ModelConfig::*field;
+};
+constexpr FlagKey kFlags[] = {
+    {"model.tie_word_embeddings", &ModelConfig::tie_word_embeddings},
+    {"model.attention_bias", &ModelConfig::attention_bias},
+    {"model.qkv_bias", &ModelConfig::qkv_bias},
+    {"model.mlp_bias", &ModelConfig::mlp_bias},
+    {"model.qk_norm", &ModelConfig::qk_norm},
 };
 
 struct RealKey {
@@ -60,8 +73,9 @@ ModelConfig with_model_keys(const Config& config, ModelConfig start) {
   for (const RealKey& real : kReals) {
     if (config.is_given(real.key)) start.*real.field = single_precision(config, real.key);
   }
-  if (config.is_given("model.tie_word_embeddings"))
-    start.tie_word_embeddings = config.boolean("model.tie_word_embeddings");
+  for (const FlagKey& flag : kFlags) {
+    if (config.is_given(flag.key)) start.*flag.field = config.boolean(flag.key);
+  }
   if (config.is_given("model.residual_scheme")) start.residual_scheme = config.text("model.residual_scheme");
   if (config.is_given("model.residual_alpha")) start.residual_alpha = single_precision(config, "model.residual_alpha");
   if (config.is_given("model.final_norm")) start.final_norm = config.boolean("model.final_norm");
@@ -91,9 +105,10 @@ void require_same_model(const Config& config, const ModelConfig& init) {
       conflict(real.key, std::to_string(wanted.*real.field), std::to_string(init.*real.field));
     }
   }
-  if (wanted.tie_word_embeddings != init.tie_word_embeddings) {
-    conflict("model.tie_word_embeddings", wanted.tie_word_embeddings ? "true" : "false",
-             init.tie_word_embeddings ? "true" : "false");
+  for (const FlagKey& flag : kFlags) {
+    if (wanted.*flag.field != init.*flag.field) {
+      conflict(flag.key, wanted.*flag.field ? "true" : "false", init.*flag.field ? "true" : "false");
+    }
   }
   if (wanted.residual_scheme != init.residual_scheme) {
     conflict("model.residual_scheme", wanted.residual_scheme, init.residual_scheme);
@@ -216,8 +231,6 @@ int64_t sequence_length_of(const Config& config) {
 }
 
 ModelConfig resolve_model(const Config& config, const TrainFacts& facts, int64_t sequence_length) {
-  refuse_if_true(config, "model.attention_bias");
-  refuse_if_true(config, "model.qk_norm");
   ModelConfig model;
   if (facts.init_model) {
     require_same_model(config, *facts.init_model);

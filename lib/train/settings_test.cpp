@@ -108,7 +108,6 @@ TEST(Settings, ContradictionsAreRefused) {
   expect_refused(with({"model.head_dim=7"}), "odd");
   expect_refused(with({"model.residual_scheme=pre", "model.residual_alpha=4"}), "has no meaning in scheme 'pre'");
   expect_refused(with({"model.max_position_embeddings=4"}), "above model.max_position_embeddings 4");
-  expect_refused(with({"model.attention_bias=true"}), "not supported by this version");
   expect_refused(with({"optimizer.betas=[0.9, 1.0]"}), "optimizer.betas");
   expect_refused(with({"optimizer.betas=[0.9]"}), "optimizer.betas");
   expect_refused(small_config(), "smaller than the tokenizer's 60", {.data_vocab_size = 60});

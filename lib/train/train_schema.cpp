@@ -83,8 +83,12 @@ std::vector<ConfigKey> model_keys() {
       choice("model.init", "\"scheme\"", {"scheme", "plain"},
              "Initial values: the scheme's own, or N(0, initializer_range^2) alone."),
       choice("model.hidden_act", "\"silu\"", {"silu"}, "Activation of the gate."),
-      boolean("model.attention_bias", "false", "Biases in the attention projections (false in this version)."),
-      boolean("model.qk_norm", "false", "Norms on queries and keys (false in this version)."),
+      boolean("model.attention_bias", "false", "Biases in all attention projections, output included (Llama)."),
+      boolean("model.qkv_bias", "false", "Biases in the query, key and value projections alone (Qwen2)."),
+      boolean("model.mlp_bias", "false", "Biases in the feed-forward projections."),
+      boolean("model.qk_norm", "false", "RMSNorm on every query and key head before RoPE (Qwen3)."),
+      count("model.sliding_window", "", "Tokens that attention looks back at, its own included; by default all.", 1,
+            "tokens"),
   };
 }
 

@@ -318,13 +318,11 @@ int run_info(const Options& options) {
   return kExitOk;
 }
 
-int run(const Options& options) try {
+int run(const Options& options) {
   if (options.command() == "encode") return run_encode(options);
   if (options.command() == "ids") return run_ids(options);
   if (options.command() == "decode") return run_decode(options);
   return run_info(options);
-} catch (const fs::filesystem_error& error) {
-  throw system_error("use", error.path1(), error.code().value());
 }
 
 /// Commands that later versions have: refused by name, whatever follows them.

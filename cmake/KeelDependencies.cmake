@@ -1,4 +1,4 @@
-# Libraries from the distribution. Debian's packages have no CMake files for some of them; cmake/Find*.cmake fill in.
+# Libraries from the distribution; what has no CMake files of its own is found by pkg-config.
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 find_package(dnnl REQUIRED)            # matrix products: the fastest fp32 GEMM packaged in Debian, kept up by Intel

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "keel/tokenizer/added_tokens.h"
@@ -46,7 +47,16 @@ struct Shared {
         pre_tokenizer(spec.pre_tokenizer, name),
         model(spec, is_byte_level(spec)),
         is_special(spec.pieces.size(), false) {
-    for (const AddedToken& token : spec.added) is_special[token.id] = token.special;
+    for (const AddedToken& token : spec.added) {
+      is_special[token.id] = token.special;
+      if (token.normalized && !spec.decoder.byte_level) normalized_pieces[token.id] = normalizer.applied(token.content);
+    }
+  }
+
+  // What a decoder begins with: a token that was found in normalised text takes its marks for spaces along.
+  const std::string& decoded_piece(int32_t id) const {
+    const auto found = normalized_pieces.find(id);
+    return found == normalized_pieces.end() ? spec.pieces[id] : found->second;
   }
 
   void check_id(int32_t id) const {
@@ -61,6 +71,7 @@ struct Shared {
   PreTokenizer pre_tokenizer;
   BpeModel model;
   std::vector<bool> is_special;
+  std::unordered_map<int32_t, std::string> normalized_pieces;
 };
 
 class BpeEncoder : public TokenEncoder, private WordSink {
@@ -148,7 +159,7 @@ class BpeDecoder : public TokenDecoder {
     shared_->check_id(id);
     if (shared_->is_special[id]) return;
     const DecoderRules& rules = shared_->spec.decoder;
-    const std::string& piece = shared_->spec.pieces[id];
+    const std::string& piece = shared_->decoded_piece(id);
     if (rules.byte_level) {
       ByteAlphabet::get().append_bytes(piece, bytes_);
       give_bytes(incomplete_utf8_tail(bytes_), text);

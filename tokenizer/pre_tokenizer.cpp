@@ -102,14 +102,17 @@ template <class Give>
 void PreTokenizer::for_each_match(size_t index, std::string_view text, Scratch& scratch, const Give& give) const {
   SplitPattern::Matcher& matcher = *scratch.steps_[index].matcher;
   size_t done = 0;
+  bool any = false;
   for (size_t at = 0; at <= text.size();) {
     const std::optional<SplitPattern::Match> match = matcher.find(text, at);
     if (!match) break;
-    if (done < match->begin) give(done, match->begin, false);
-    if (match->begin < match->end) give(match->begin, match->end, true);
-    done = std::max(done, match->end);
-    at = match->end;
-    if (match->begin == match->end) at += at < text.size() ? character_bytes(text[at]) : 1;
+    const auto [begin, end] = *match;
+    at = begin < end || end >= text.size() ? end + (begin == end) : end + character_bytes(text[end]);
+    if (begin == end && any && begin == done) continue;  // an empty match right behind the last one
+    if (done < begin) give(done, begin, false);
+    give(begin, end, true);
+    done = end;
+    any = true;
   }
   if (done < text.size()) give(done, text.size(), false);
 }

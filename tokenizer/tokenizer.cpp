@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "keel/base/atomic_file.h"
 #include "keel/base/files.h"
 #include "keel/base/hash.h"
 #include "keel/tokenizer/json_tokenizer.h"
@@ -91,6 +92,23 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
   tokenizer->files_ = std::move(files);
   tokenizer->sha256_ = sha256_hex(bytes);
   return tokenizer;
+}
+
+std::string copy_tokenizer(const Tokenizer& tokenizer, const fs::path& folder) {
+  const std::string name = tokenizer.path().filename().string();
+  const bool is_sentencepiece = tokenizer.type().starts_with("sentencepiece");
+  const std::string main = is_sentencepiece ? "tokenizer.model" : name == "vocab.json" ? name : "tokenizer.json";
+  for (const fs::path& file : tokenizer.files()) {
+    const std::string copy = file == tokenizer.path() ? main : file.filename().string();
+    write_file_atomically(folder / copy, read_file(file));
+  }
+  return main;
+}
+
+const std::vector<std::string>& tokenizer_file_names() {
+  static const std::vector<std::string> names{"tokenizer.model",       "tokenizer.json", "vocab.json", "merges.txt",
+                                              "tokenizer_config.json", "special_tokens_map.json"};
+  return names;
 }
 
 }  // namespace keel

@@ -96,4 +96,11 @@ KEEL_API std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::
 /// The tokenizer file that load_tokenizer(path) would read.
 KEEL_API std::filesystem::path find_tokenizer_file(const std::filesystem::path& path);
 
+/// Puts a tokenizer's files into a folder, where load_tokenizer(folder) finds the same one. Returns the name of the
+/// main file there: "tokenizer.model", "tokenizer.json" or "vocab.json". Error(io).
+KEEL_API std::string copy_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& folder);
+
+/// All names that copy_tokenizer gives to files.
+KEEL_API const std::vector<std::string>& tokenizer_file_names();
+
 }  // namespace keel

@@ -105,9 +105,10 @@ std::string copy_tokenizer(const Tokenizer& tokenizer, const fs::path& folder) {
   return main;
 }
 
-const std::vector<std::string>& tokenizer_file_names() {
-  static const std::vector<std::string> names{"tokenizer.model",       "tokenizer.json", "vocab.json", "merges.txt",
-                                              "tokenizer_config.json", "special_tokens_map.json"};
+std::vector<std::string> tokenizer_file_names(const std::string& main) {
+  std::vector<std::string> names{main};
+  if (main == "vocab.json") names.push_back("merges.txt");
+  if (main.ends_with(".json")) names.insert(names.end(), {"tokenizer_config.json", "special_tokens_map.json"});
   return names;
 }
 

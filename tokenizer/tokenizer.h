@@ -100,7 +100,7 @@ KEEL_API std::filesystem::path find_tokenizer_file(const std::filesystem::path& 
 /// main file there: "tokenizer.model", "tokenizer.json" or "vocab.json". Error(io).
 KEEL_API std::string copy_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& folder);
 
-/// All names that copy_tokenizer gives to files.
-KEEL_API const std::vector<std::string>& tokenizer_file_names();
+/// The names of the files that belong to a main file of this name, itself first, whether they are there or not.
+KEEL_API std::vector<std::string> tokenizer_file_names(const std::string& main);
 
 }  // namespace keel

@@ -116,12 +116,13 @@ TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& nam
                                    const std::vector<AddedToken>& more_added) {
   const JsonFile file(text, name);
   const JsonNode root = file.root();
+  const JsonNode model = root.at("model");  // first: what lacks it is no such file at all
   root.allow_keys({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
                    "decoder", "model"});
   const std::optional<JsonNode> version = root.find("version");
   if (version && version->text() != "1.0") version->refuse(quoted_piece(version->text()));
   TokenizerSpec spec;
-  read_model(root.at("model"), read_added_tokens(root, more_added), spec);
+  read_model(model, read_added_tokens(root, more_added), spec);
   if (const auto node = root.find("normalizer")) spec.normalizer = read_normalizer(*node);
   if (const auto node = root.find("pre_tokenizer")) spec.pre_tokenizer = read_pre_tokenizer(*node);
   const std::optional<JsonNode> decoder = root.find("decoder");

@@ -305,7 +305,7 @@ TEST(JsonTokenizer, DamageIsNamed) {
   };
   broken("{", "damaged JSON");
   broken("{\"model\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}", "damaged JSON");
-  broken("{\"version\":\"1.0\",\"version\":\"1.0\"}", "\"version\" twice");
+  broken("{\"model\":{},\"version\":\"1.0\",\"version\":\"1.0\"}", "\"version\" twice");
   std::string twice = tiny("bytes").dump();
   twice.replace(twice.find("\"at\":259"), 8, "\"at\":259,\"at\":259");
   broken(twice, "\"at\" twice");

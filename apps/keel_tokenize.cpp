@@ -12,6 +12,7 @@
 #include "keel/base/atomic_file.h"
 #include "keel/base/error.h"
 #include "keel/base/files.h"
+#include "keel/base/hash.h"
 #include "keel/base/log.h"
 #include "keel/base/options.h"
 #include "keel/base/output.h"
@@ -37,7 +38,7 @@ Option tokenizer_option(bool required) {
           .type = OptionType::file,
           .value = "FILE|DIR",
           .required = required,
-          .help = "Tokenizer: a sentencepiece .model file, or the folder it lies in."};
+          .help = "Tokenizer: a tokenizer.json, a sentencepiece .model file, or the folder it lies in."};
 }
 
 Option special_option() {
@@ -211,7 +212,8 @@ Report encode_report(const Options& options, const Config& config, const EncodeR
   report.config() = config.to_json();
   report.config()["tokenizer"] = options.text("--tokenizer");
   report.config()["out"] = options.text("--out");
-  report.add_input({tokenizer.path().string(), size_of_file(tokenizer.path()), tokenizer.sha256(), {}});
+  for (const fs::path& file : tokenizer.files())
+    report.add_input({file.string(), size_of_file(file), sha256_of_file(file), {}});
   for (const SourceInfo& source : result.sources) {
     if (source.read) report.add_input({source.file.path, source.file.bytes, {}, source.xxh3});
   }
@@ -242,10 +244,10 @@ int run_encode(const Options& options) {
   AtomicDirectory folder(out);
   const EncodeResult result =
       encode_files(inputs.files, *tokenizer, settings, folder.temporary(), *make_progress(options));
-  write_file_atomically(folder.temporary() / kTokenizerName, read_file(tokenizer->path()));
+  const std::string tokenizer_name = copy_tokenizer(*tokenizer, folder.temporary());
   write_file_atomically(
       folder.temporary() / kManifestName,
-      data_manifest_text(manifest_of(result, *tokenizer, kTokenizerName), manifest_details(result, settings)) + "\n");
+      data_manifest_text(manifest_of(result, *tokenizer, tokenizer_name), manifest_details(result, settings)) + "\n");
   for (const std::string& line : source_lines(result)) log::info("{}", line);
   const auto is_validation = [](const DataManifest::Shard& shard) { return shard.name.starts_with("val-"); };
   if (settings.validation_fraction > 0 && std::none_of(result.shards.begin(), result.shards.end(), is_validation)) {
@@ -318,13 +320,11 @@ int run_info(const Options& options) {
   return kExitOk;
 }
 
-int run(const Options& options) try {
+int run(const Options& options) {
   if (options.command() == "encode") return run_encode(options);
   if (options.command() == "ids") return run_ids(options);
   if (options.command() == "decode") return run_decode(options);
   return run_info(options);
-} catch (const fs::filesystem_error& error) {
-  throw system_error("use", error.path1(), error.code().value());
 }
 
 /// Commands that later versions have: refused by name, whatever follows them.

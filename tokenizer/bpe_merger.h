@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "keel/tokenizer/pair_joiner.h"
 #include "keel/tokenizer/sentencepiece_model.h"
 
 namespace keel {
@@ -22,55 +23,24 @@ class BpeMerger {
   static bool is_for(const SentencepieceModel& model);
   explicit BpeMerger(const SentencepieceModel& model);
 
-  /// Memory for one thread, kept from text to text.
-  class Workspace {
-    friend class BpeMerger;
-    struct Symbol {
-      int32_t id;              // of the piece, or of a character in none (kNoPiece), or kJoined
-      int32_t begin;           // its first byte in the text
-      int32_t previous, next;  // neighbours, -1 beyond the ends
-    };
-    struct Candidate {
-      float score;
-      int32_t left;  // position of the left symbol
-      int32_t left_id, right_id, joined_id;
-      bool operator<(const Candidate& other) const {
-        return score < other.score || (score == other.score && left > other.left);
-      }
-    };
-    std::vector<Symbol> symbols_;
-    std::vector<int32_t> joined_;  // few symbols: what each makes with the next
-    std::vector<Candidate> heap_;
-  };
+  using Workspace = PairJoiner::Workspace;
 
   /// Appends the ids of a normalised text (UTF-8, spaces as U+2581, below 2^31 bytes).
   void encode(std::string_view text, Workspace& workspace, std::vector<int32_t>& ids) const;
 
  private:
-  static constexpr int32_t kNoPiece = -1;
-  static constexpr int32_t kJoined = -2;
-  struct Join {
-    uint64_t pair = ~uint64_t{0};
-    int32_t id = kNoPiece;
-  };
-
-  void add_join(int32_t left, int32_t right, int32_t id);
-  int32_t find_join(int32_t left, int32_t right) const;
+  static constexpr int32_t kNoPiece = PairJoiner::kNone;
   int32_t character_id(std::string_view character) const;
   void split(std::string_view text, Workspace& workspace) const;
-  void join_few(Workspace& workspace) const;
-  void join_many(Workspace& workspace) const;
-  void push(Workspace& workspace, int32_t left) const;
   void append_character(std::string_view text, int32_t begin, std::vector<int32_t>& ids) const;
 
   int32_t pieces_ = 0;  // ids from here on stand for characters that occur in pieces but are none
   int32_t unknown_ = 0;
   bool byte_fallback_ = false;
-  std::vector<float> scores_;
   std::array<int32_t, 256> byte_ids_{};
   std::array<int32_t, 128> ascii_ids_{};
   std::unordered_map<uint32_t, int32_t> character_ids_;  // by the bytes of the character
-  std::vector<Join> joins_;                              // open addressing, at most half full
+  PairJoiner joiner_;
 };
 
 }  // namespace keel

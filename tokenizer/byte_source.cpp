@@ -37,9 +37,9 @@ class RawFile {
     // Not blocking, so that a pipe that nobody writes to yet is waited for where signals are heard.
     const int number = path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     descriptor_ = Descriptor(number);
-    if (!descriptor_) throw system_error("open", source_name(path), errno);
+    if (!descriptor_) throw system_error("cannot open", source_name(path), errno);
     struct stat status {};
-    if (fstat(descriptor_.get(), &status) != 0) throw system_error("read", source_name(path), errno);
+    if (fstat(descriptor_.get(), &status) != 0) throw system_error("cannot read", source_name(path), errno);
     if (S_ISDIR(status.st_mode)) throw Error(ErrorKind::io, "a folder where a file is wanted", path);
     const bool device = S_ISBLK(status.st_mode) || (S_ISCHR(status.st_mode) && isatty(number) == 0);
     if (device && path != "-") throw Error(ErrorKind::io, "a device where a file or a pipe is wanted", path);
@@ -73,7 +73,7 @@ class RawFile {
       throw_if_cancelled();
       got = ::read(descriptor_.get(), to, bytes);
     } while (got < 0 && (errno == EINTR || errno == EAGAIN));
-    if (got < 0) throw system_error("read", source_name(path_), errno);
+    if (got < 0) throw system_error("cannot read", source_name(path_), errno);
     ended_ = got == 0;
     taken_ += got;
     hash_.update(to, got);

@@ -11,17 +11,23 @@
 #include "keel/base/error.h"
 #include "keel/base/files.h"
 #include "keel/data/data_manifest.h"
+#include "keel/tokenizer/tokenizer.h"
 
 namespace keel {
 namespace {
 
 namespace fs = std::filesystem;
 
+std::set<std::string> tokenizer_names(const std::string& main) {
+  const std::vector<std::string> names = tokenizer_file_names(main);
+  return {names.begin(), names.end()};
+}
+
 /// Names of the files that belong to a data set.
 std::set<std::string> own_names(const fs::path& folder) {
   const DataManifest manifest = read_data_manifest(folder);
   std::set<std::string> names{kManifestName, kReportName, kTokenizerName};
-  if (manifest.tokenizer) names.insert(manifest.tokenizer->file);
+  if (manifest.tokenizer) names.merge(tokenizer_names(manifest.tokenizer->file));
   for (const DataManifest::Shard& shard : manifest.shards) {
     names.insert(shard.name + ".bin");
     names.insert(shard.name + ".idx");

@@ -54,7 +54,7 @@ class FolderWalk {
 
   void walk(const fs::path& folder) {
     struct stat status {};
-    if (::stat(folder.c_str(), &status) != 0) throw system_error("list", folder, errno);
+    if (::stat(folder.c_str(), &status) != 0) throw system_error("cannot list", folder, errno);
     const std::pair identity(status.st_dev, status.st_ino);
     if (std::find(above_.begin(), above_.end(), identity) != above_.end()) {
       return skip(folder, "a link to a folder that it lies in");
@@ -62,7 +62,7 @@ class FolderWalk {
     above_.push_back(identity);
     std::error_code code;
     for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) visit(*entry);
-    if (code) throw system_error("list", folder, code.value());
+    if (code) throw system_error("cannot list", folder, code.value());
     above_.pop_back();
   }
 

@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <utility>
 
-#include "keel/base/hash.h"
-#include "keel/base/signals.h"
 #include "keel/tokenizer/bpe_merger.h"
+#include "keel/tokenizer/large_part.h"
+#include "keel/tokenizer/part_cache.h"
 #include "keel/tokenizer/sentencepiece_model.h"
 #include "keel/tokenizer/utf8_repair.h"
 
@@ -24,7 +23,6 @@ using PieceType = SentencepieceModel::PieceType;
 constexpr std::string_view kSpacePiece = "\xE2\x96\x81";  // U+2581
 constexpr int64_t kMaxPartBytes = 64 << 20;               // of the merger, which takes 60 bytes a byte
 constexpr int64_t kMaxLibraryPartBytes = 16 << 20;        // of the library, which takes 210
-constexpr int64_t kLargePartBytes = 1 << 20;
 
 // True if some character of `text` other than U+2581 stands in front of a U+2581, or a plain space anywhere.
 bool has_inner_space(std::string_view text) {
@@ -45,45 +43,6 @@ bool cuts_are_exact(const SentencepieceModel& model) {
   }
   return plain && knows_space;
 }
-
-/// The ids of short parts seen lately. One slot a hash value, the newest part wins.
-class PartCache {
- public:
-  bool find(std::string_view part, std::vector<int32_t>& ids) const {
-    if (slots_.empty() || part.size() > kMaxKey) return false;
-    const Slot& slot = slots_[index(part)];
-    if (slot.count == 0 || std::string_view(slot.key.data(), slot.size) != part) return false;
-    ids.insert(ids.end(), slot.ids.begin(), slot.ids.begin() + slot.count);
-    return true;
-  }
-
-  void insert(std::string_view part, const int32_t* ids, size_t count) {
-    if (part.size() > kMaxKey || count == 0 || count > kMaxIds) return;
-    if (slots_.empty()) {
-      if (++parts_ < kPartsToBegin) return;
-      slots_.resize(kSlots);
-    }
-    Slot& slot = slots_[index(part)];
-    slot.size = static_cast<uint8_t>(part.size());
-    slot.count = static_cast<uint8_t>(count);
-    std::memcpy(slot.key.data(), part.data(), part.size());
-    std::copy_n(ids, count, slot.ids.begin());
-  }
-
- private:
-  static constexpr size_t kSlots = 1 << 16, kMaxKey = 30, kMaxIds = 8;
-  static constexpr int kPartsToBegin = 1000;  // a short text alone is not worth the memory
-  struct Slot {
-    uint8_t size = 0;
-    uint8_t count = 0;
-    std::array<char, kMaxKey> key;
-    std::array<int32_t, kMaxIds> ids;
-  };
-  static size_t index(std::string_view part) { return xxh3(part) % kSlots; }
-
-  int parts_ = 0;
-  std::vector<Slot> slots_;
-};
 
 struct ControlPiece {
   std::string text;
@@ -161,7 +120,7 @@ class SentencepieceEncoder : public TokenEncoder {
 
   void merge_part(std::string_view part, std::vector<int32_t>& ids) {
     if (part.empty()) return;
-    const std::unique_lock<std::mutex> lock = admit(part, kMaxPartBytes);
+    const std::unique_lock<std::mutex> lock = admit_part(part, kMaxPartBytes);
     normalized_.clear();
     if (shared_->model.add_dummy_prefix) normalized_ += kSpacePiece;
     for (size_t at = 0; at < part.size();) {
@@ -175,22 +134,10 @@ class SentencepieceEncoder : public TokenEncoder {
   }
 
   void encode_part(std::string_view part, std::vector<int32_t>& ids) {
-    const std::unique_lock<std::mutex> lock = admit(part, kMaxLibraryPartBytes);
+    const std::unique_lock<std::mutex> lock = admit_part(part, kMaxLibraryPartBytes);
     const auto status = shared_->processor.Encode(part, &part_ids_);
     if (!status.ok()) throw Error(ErrorKind::internal, "sentencepiece: " + status.ToString());
     ids.insert(ids.end(), part_ids_.begin(), part_ids_.end());
-  }
-
-  // Large parts take much memory: they wait for each other.
-  static std::unique_lock<std::mutex> admit(std::string_view part, int64_t most) {
-    throw_if_stopped();
-    const auto size = static_cast<int64_t>(part.size());
-    if (size > most) {
-      throw TextTooLong(
-          fmt::format("{} bytes without a place where this tokenizer may cut, of {} at most", size, most));
-    }
-    static std::mutex one_large_part;
-    return size > kLargePartBytes ? std::unique_lock(one_large_part) : std::unique_lock<std::mutex>();
   }
 
   std::shared_ptr<const Shared> shared_;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "keel/base/atomic_file.h"
 #include "keel/base/files.h"
 #include "keel/base/hash.h"
+#include "keel/tokenizer/json_tokenizer.h"
 #include "keel/tokenizer/sentencepiece_tokenizer.h"
 
 namespace keel {
@@ -28,14 +30,15 @@ bool is_rank_file(std::string_view bytes) {
          std::all_of(number.begin(), number.end(), is_digit);
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(std::string_view bytes, const std::string& name) {
-  constexpr const char* kHint = "give a sentencepiece .model file";
-  const size_t first = bytes.find_first_not_of(" \t\r\n");
+std::unique_ptr<Tokenizer> make_tokenizer(std::string_view bytes, const fs::path& file, std::vector<fs::path>& files) {
+  const std::string name = file.string();
+  const size_t first = bytes.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
   if (first == std::string_view::npos) throw Error(ErrorKind::format, "the tokenizer file is empty", name);
-  if (bytes[first] == '{')
-    throw Error(ErrorKind::usage, "tokenizer.json files are not read by this version", name, kHint);
-  if (is_rank_file(bytes))
-    throw Error(ErrorKind::usage, "tiktoken rank files are not read by this version", name, kHint);
+  if (bytes[first] == '{') return load_json_tokenizer(bytes, file, files);
+  if (is_rank_file(bytes)) {
+    throw Error(ErrorKind::usage, "tiktoken rank files are not read by this version", name,
+                "give a tokenizer.json or a sentencepiece .model file");
+  }
   return make_sentencepiece_tokenizer(bytes, name);
 }
 
@@ -64,7 +67,7 @@ fs::path find_tokenizer_file(const fs::path& path) {
     require_file(path);
     return path;
   }
-  for (const char* name : {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"}) {
     if (fs::exists(path / name)) return path / name;
   }
   std::vector<fs::path> models;
@@ -74,18 +77,39 @@ fs::path find_tokenizer_file(const fs::path& path) {
   if (models.size() == 1) return models.front();
   if (models.size() > 1)
     throw Error(ErrorKind::usage, "several tokenizer files", path.string(), "name the one you mean");
-  if (fs::exists(path / "tokenizer.json")) return path / "tokenizer.json";
-  throw Error(ErrorKind::io, "no tokenizer file", path.string(), "a .model file is looked for");
+  if (fs::exists(path / "vocab.json") && fs::exists(path / "merges.txt")) return path / "vocab.json";
+  throw Error(ErrorKind::io, "no tokenizer file", path.string(),
+              "a tokenizer.json, a .model file, or vocab.json and merges.txt are looked for");
 }
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
   const fs::path file = find_tokenizer_file(path);
   (void)size_of_file(file);  // a pipe or device is no tokenizer
   const std::string bytes = read_file(file, kMaxTokenizerBytes);
-  std::shared_ptr<Tokenizer> tokenizer = make_tokenizer(bytes, file.string());
+  std::vector<fs::path> files{file};
+  std::shared_ptr<Tokenizer> tokenizer = make_tokenizer(bytes, file, files);
   tokenizer->path_ = file;
+  tokenizer->files_ = std::move(files);
   tokenizer->sha256_ = sha256_hex(bytes);
   return tokenizer;
+}
+
+std::string copy_tokenizer(const Tokenizer& tokenizer, const fs::path& folder) {
+  const std::string name = tokenizer.path().filename().string();
+  const bool is_sentencepiece = tokenizer.type().starts_with("sentencepiece");
+  const std::string main = is_sentencepiece ? "tokenizer.model" : name == "vocab.json" ? name : "tokenizer.json";
+  for (const fs::path& file : tokenizer.files()) {
+    const std::string copy = file == tokenizer.path() ? main : file.filename().string();
+    write_file_atomically(folder / copy, read_file(file));
+  }
+  return main;
+}
+
+std::vector<std::string> tokenizer_file_names(const std::string& main) {
+  std::vector<std::string> names{main};
+  if (main == "vocab.json") names.push_back("merges.txt");
+  if (main.ends_with(".json")) names.insert(names.end(), {"tokenizer_config.json", "special_tokens_map.json"});
+  return names;
 }
 
 }  // namespace keel

@@ -51,7 +51,7 @@ class KEEL_API Tokenizer {
  public:
   virtual ~Tokenizer();
 
-  /// "sentencepiece-bpe", "sentencepiece-unigram", ...
+  /// "sentencepiece-bpe", "sentencepiece-unigram", ..., "byte-level-bpe", "bpe"
   virtual std::string type() const = 0;
   /// Number of ids, added tokens included; ids are 0 .. vocab_size() - 1.
   virtual int64_t vocab_size() const = 0;
@@ -61,6 +61,10 @@ class KEEL_API Tokenizer {
   virtual std::optional<int32_t> eos_id() const = 0;
   virtual std::optional<int32_t> unk_id() const = 0;
   virtual std::optional<int32_t> pad_id() const = 0;
+  /// Whether BOS and EOS are put around a text where nothing else is asked for: what the tokenizer's files say, false
+  /// where they say nothing (a sentencepiece model). Encoders never add them.
+  virtual bool adds_bos() const { return false; }
+  virtual bool adds_eos() const { return false; }
   /// The vocabulary's own spelling of an id ("▁the", "<0x0A>"). Error(format) outside the vocabulary.
   virtual const std::string& piece(int32_t id) const = 0;
 
@@ -73,18 +77,30 @@ class KEEL_API Tokenizer {
   /// The file it was loaded from, and that file's SHA-256 (64 hexadecimal digits).
   const std::filesystem::path& path() const noexcept { return path_; }
   const std::string& sha256() const noexcept { return sha256_; }
+  /// All files it was loaded from, path() first. Copies of them under the same names in one folder are the same
+  /// tokenizer.
+  const std::vector<std::filesystem::path>& files() const noexcept { return files_; }
 
  private:
   friend KEEL_API std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& path);
   std::filesystem::path path_;
   std::string sha256_;
+  std::vector<std::filesystem::path> files_;
 };
 
-/// Loads a tokenizer from its file, or from the folder it lies in (a model's, or the output of keel-tokenize).
+/// Loads a tokenizer from its file, or from the folder it lies in (a model's, or the output of keel-tokenize): a
+/// sentencepiece .model, a Hugging Face tokenizer.json with a BPE model, or a vocab.json with its merges.txt.
 /// Error(io) if there is none, Error(format) if it is damaged, Error(usage) for a kind this version does not read.
 KEEL_API std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
 /// The tokenizer file that load_tokenizer(path) would read.
 KEEL_API std::filesystem::path find_tokenizer_file(const std::filesystem::path& path);
+
+/// Puts a tokenizer's files into a folder, where load_tokenizer(folder) finds the same one. Returns the name of the
+/// main file there: "tokenizer.model", "tokenizer.json" or "vocab.json". Error(io).
+KEEL_API std::string copy_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& folder);
+
+/// The names of the files that belong to a main file of this name, itself first, whether they are there or not.
+KEEL_API std::vector<std::string> tokenizer_file_names(const std::string& main);
 
 }  // namespace keel

@@ -4,7 +4,8 @@
 set -eu
 
 build=(g++ cmake ninja-build pkg-config libdnnl-dev ocl-icd-opencl-dev libsentencepiece-dev libsimdjson-dev libcli11-dev
-       nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev libzstd-dev zlib1g-dev libssl-dev)
+       nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev libzstd-dev zlib1g-dev libssl-dev
+       libpcre2-dev libutf8proc-dev)
 test=(ccache libgtest-dev libgmock-dev libbenchmark-dev python3 python3-jsonschema zsh fish)
 
 case ${1:-test} in

@@ -7,7 +7,7 @@ function __keel_tokenize_settings
   end
 end
 complete -c keel-tokenize -n 'not __fish_seen_subcommand_from encode ids decode info' -f -a encode -d 'Encode text files into token shards.'
-complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l tokenizer -r -F -d 'Tokenizer: a sentencepiece .model file, or the folder it lies in.'
+complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l tokenizer -r -F -d 'Tokenizer: a tokenizer.json, a sentencepiece .model file, or the folder it lies in.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l out -r -f -a '(__fish_complete_directories)' -d 'Folder to write: shards, tokenizer, manifest.json, report.json.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l format -r -f -a 'auto jsonl txt json parquet' -d 'What the input is; auto looks at its content. json and parquet are not read by this version.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l documents -r -F -d 'What a document of txt is: the whole file, a line, or what stands between two occurrences of a MARK.'
@@ -42,7 +42,7 @@ complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l force -d 'R
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l report -r -F -d 'Also write the JSON report to this file (- = stdout).'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l progress -r -f -a 'auto plain json none' -d 'How to show progress on stderr; auto = a bar on a terminal, else plain lines.'
 complete -c keel-tokenize -n 'not __fish_seen_subcommand_from encode ids decode info' -f -a ids -d 'Print the ids of a text, or of each line of stdin.'
-complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l tokenizer -r -F -d 'Tokenizer: a sentencepiece .model file, or the folder it lies in.'
+complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l tokenizer -r -F -d 'Tokenizer: a tokenizer.json, a sentencepiece .model file, or the folder it lies in.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l add-special -d 'Put the tokenizer'\''s BOS first, if it has one.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l whole -d 'Take all of stdin as one text.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l pieces -d 'Print pieces instead of ids.'
@@ -50,7 +50,7 @@ complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l special-in-tex
 complete -c keel-tokenize -n 'not __fish_seen_subcommand_from encode ids decode info' -f -a decode -d 'Print the text of documents from their tokens.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from decode' -l doc -r -F -d 'Document N, or N up to but not including M; counted from 0 over all shards.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from decode' -l separator -r -F -d 'Print this after each document, \n \t \r \0 \\ read as in C; without it a newline after each of several, and nothing after a single one.'
-complete -c keel-tokenize -n '__fish_seen_subcommand_from decode' -l tokenizer -r -F -d 'Tokenizer: a sentencepiece .model file, or the folder it lies in.'
+complete -c keel-tokenize -n '__fish_seen_subcommand_from decode' -l tokenizer -r -F -d 'Tokenizer: a tokenizer.json, a sentencepiece .model file, or the folder it lies in.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from decode' -l json -d 'One JSON object a document: {"document", "text"}.'
 complete -c keel-tokenize -n 'not __fish_seen_subcommand_from encode ids decode info' -f -a info -d 'Print what a data set holds.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from info' -l verify -d 'Read everything and check hashes and ids.'

@@ -28,8 +28,7 @@ struct JsonLimits {
 };
 
 /// A parsed text that remembers where everything stands. Values are addressed by JSON pointer (RFC 6901:
-/// "/train/steps",
-/// "" is the whole).
+/// "/train/steps"; "" is the whole).
 class KEEL_API JsonDocument {
  public:
   /// Strict RFC 8259: one value; duplicate keys, invalid UTF-8, NaN, Infinity, numbers beyond double, comments,

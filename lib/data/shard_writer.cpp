@@ -46,7 +46,7 @@ class BufferedOutput {
 
 Descriptor create_file(const fs::path& path) {
   Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file) throw system_error("create", path, errno);
+  if (!file) throw system_error("cannot create", path, errno);
   return file;
 }
 
@@ -79,7 +79,7 @@ void ShardWriter::append_tokens(const void* data, int64_t bytes) {
 void ShardWriter::rewind(const Mark& mark) {
   bin_bytes_ = mark.tokens * token_dtype_bytes(type_);
   if (ftruncate(bin_.get(), bin_bytes_) != 0 || lseek(bin_.get(), bin_bytes_, SEEK_SET) < 0) {
-    throw system_error("shorten", bin_path(), errno);
+    throw system_error("cannot shorten", bin_path(), errno);
   }
   tokens_ = mark.tokens;
   lengths_.resize(mark.sequences);

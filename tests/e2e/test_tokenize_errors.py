@@ -41,7 +41,7 @@ class Errors(Tokenize):
             done, _ = self.encode(source, *arguments, code=code)
             self.assertIn(message, done.stderr)
             self.expect_nothing_left()
-        for model, code, message in [(source, 2, "tokenizer.json"), (self.dir / "missing", 4, "missing"), (__file__, 3, "not a sentencepiece"),
+        for model, code, message in [(source, 3, 'has no "model"'), (self.dir / "missing", 4, "missing"), (__file__, 3, "not a sentencepiece"),
                                      (self.write("cut.model", MODEL.read_bytes()[:3000]), 3, "cut.model")]:
             done, _ = self.encode(source, model=model, code=code)
             self.assertIn(message, done.stderr)

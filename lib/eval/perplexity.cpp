@@ -1,8 +1,9 @@
 #include "keel/eval/perplexity.h"
 
 #include <cmath>
-#include <numbers>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 namespace keel {
 namespace {

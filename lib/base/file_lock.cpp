@@ -33,7 +33,9 @@ std::string holder_of(int descriptor) {
 }  // namespace
 
 FileLock::FileLock(const std::filesystem::path& path, const std::string& what)
-    : path_(std::filesystem::absolute(path)), what_(what), descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    : path_(std::filesystem::absolute(path)),
+      what_(what),
+      descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
   if (!descriptor_) throw system_error("cannot create", path, errno);
   if (!try_lock(descriptor_.get(), path)) {
     throw Error(ErrorKind::io, what + " is in use by " + holder_of(descriptor_.get()), path.string());

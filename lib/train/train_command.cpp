@@ -48,6 +48,26 @@ Resolved resolve(const TrainCommand& command) {
   return resolved;
 }
 
+/// What is read and made stays out of the reach of --report; a command that goes on writes its report again.
+void require_report_writable(const TrainCommand& command, const Resolved& resolved) {
+  if (command.report_path.empty()) return;
+  std::vector<std::filesystem::path> kept{command.out, command.config_path, resolved.init_path};
+  const auto keep_data = [&](const std::string& path) {
+    for (const char* suffix : {"", ".bin", ".idx"}) kept.emplace_back(path + suffix);
+  };
+  for (const char* key : {"data.path", "data.val_path"}) {
+    if (const auto path = resolved.config.find_text(key)) keep_data(*path);
+  }
+  if (resolved.config.has("data.mixture")) {
+    for (const Json& part : resolved.config.value("data.mixture")) {
+      if (part.is_object() && part.contains("path") && part["path"].is_string()) {
+        keep_data(part["path"].get<std::string>());
+      }
+    }
+  }
+  Report::require_writable(command.report_path, command.force || command.resume, kept);
+}
+
 /// A run directory that is there already, held by this process, and where it goes on.
 struct Continued {
   RunDirectory directory;
@@ -162,9 +182,9 @@ Config command_config(const TrainCommand& command) {
 }
 
 TrainPlanReport plan(Context& ctx, const TrainCommand& command) {
-  if (!command.report_path.empty()) Report::require_writable(command.report_path);
   Report report("keel.train.plan/1", "keel-train", command.arguments);
   const Resolved resolved = resolve(command);
+  require_report_writable(command, resolved);
   const RunSetup setup = prepare_run(resolved.config, resolved.init_path);
   TrainPlanReport plan = plan_report(ctx, setup, true);
   report.config() = setup.config.to_json();
@@ -175,9 +195,9 @@ TrainPlanReport plan(Context& ctx, const TrainCommand& command) {
 
 TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress) {
   const Stopwatch since_start;
-  if (!command.report_path.empty()) Report::require_writable(command.report_path);
   Report report("keel.train/1", "keel-train", command.arguments);
   const Resolved resolved = resolve(command);
+  require_report_writable(command, resolved);
   std::optional<Continued> continued;
   if (resolved.earlier) {
     continued = continue_run(command.out);

@@ -497,6 +497,28 @@ class Misuse(TrainTest):
                 if "model" not in str(extra):
                     self.train(extra=[*extra, "--plan"], code=code)
 
+    def test_reports_replace_nothing_by_mistake(self):
+        self.train("first", ["--steps", "1"])
+        other = self.dir / "other.json"
+        other.write_text("{}")
+        own = [self.dir / "train.json", self.dir / "data.bin", self.dir / "val.idx", self.dir / "first" / "run.json", self.dir / "run" / "r.json"]
+        before = [path.read_bytes() for path in own[:4]]
+        for force in ([], ["--force"]):
+            for report in [*own, *([] if force else [other])]:
+                extra = ["--init", self.dir / "first", "--report", report, *force]
+                self.train(extra=extra, code=2)
+                self.train(extra=[*extra, "--plan"], code=2)
+        self.assertEqual([path.read_bytes() for path in own[:4]], before)
+        self.assertFalse((self.dir / "run").exists())
+        self.train("first", ["--resume", "--report", other])  # a command that goes on writes its report again
+        self.assertEqual(json.loads(other.read_text())["schema"], "keel.train/1")
+
+    def test_names_that_json_cannot_hold(self):
+        name = os.fsdecode(b"gr\xf6\xdfe")
+        for option in ("--data", "--out", "--init"):
+            self.assertIn("not UTF-8", self.train(extra=[option, self.dir / name], code=2).stderr)
+        self.assertFalse((self.dir / "run").exists())
+
     def test_damaged_data_found_later_costs_no_step(self):
         write_megatron(self.dir / "val", [[61] * 100])
         result = self.train(code=3)

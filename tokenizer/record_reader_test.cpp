@@ -1,5 +1,7 @@
 #include "keel/tokenizer/record_reader.h"
 
+#include <random>
+
 #include "keel/tokenizer/test_support.h"
 
 namespace keel {

@@ -1,6 +1,8 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include <random>
+
 #include <nlohmann/json.hpp>
 #include <set>
 

@@ -52,6 +52,11 @@ void handle_lost_files(std::string_view tool) {
   (void)::sigaction(SIGBUS, &action, nullptr);
 }
 
+bool is_ignored(int signal) {
+  struct sigaction current {};
+  return ::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
 void install_signal_handlers([[maybe_unused]] std::string_view tool) {
@@ -63,6 +68,7 @@ void install_signal_handlers([[maybe_unused]] std::string_view tool) {
   action.sa_flags = SA_RESTART;
   (void)::sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) (void)::sigaction(signal, &action, nullptr);
+  if (!is_ignored(SIGHUP)) (void)::sigaction(SIGHUP, &action, nullptr);
   for (const int signal : {SIGPIPE, SIGXFSZ}) (void)::signal(signal, SIG_IGN);
 }
 
@@ -83,6 +89,8 @@ std::string signal_name(int signal) {
       return "SIGINT";
     case SIGTERM:
       return "SIGTERM";
+    case SIGHUP:
+      return "SIGHUP";
     case SIGUSR1:
       return "SIGUSR1";
     default:

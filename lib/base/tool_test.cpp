@@ -168,8 +168,19 @@ TEST(RunTool, AMissingStdoutNeverLandsInAFile) {
   EXPECT_EQ(run_with_stdout([] { return -1; }, 0).code, 0);
 }
 
+TEST(Signals, AHangupThatIsIgnoredStaysSo) {
+  (void)::signal(SIGHUP, SIG_IGN);  // as nohup does
+  const ChildResult result = run_body([](const Options&) {
+    (void)::raise(SIGHUP);
+    return stop_requested() ? 91 : 0;
+  });
+  (void)::signal(SIGHUP, SIG_DFL);
+  EXPECT_EQ(result.code, 0);
+}
+
 TEST(Signals, AskToStop) {
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+  (void)::signal(SIGHUP, SIG_DFL);  // whatever started the tests
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
     const ChildResult result = run_body([&](const Options&) {
       if (stop_requested() || stop_signal() != 0) return 90;
       throw_if_stopped();
@@ -184,6 +195,7 @@ TEST(Signals, AskToStop) {
   EXPECT_EQ(exit_code_of_signal(SIGINT), 130);
   EXPECT_EQ(exit_code_of_signal(SIGTERM), 143);
   EXPECT_EQ(exit_code_of_signal(SIGUSR1), 138);
+  EXPECT_EQ(exit_code_of_signal(SIGHUP), 129);
   EXPECT_EQ(signal_name(SIGKILL), "signal 9");
 }
 

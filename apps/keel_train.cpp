@@ -28,10 +28,12 @@ Tool train_tool() {
   key("data.format", "--data-format");
   tool.options.push_back(
       {.name = "--out", .type = OptionType::directory, .value = "RUN", .help = "Run directory to write."});
-  tool.options.push_back({.name = "--init",
-                          .type = OptionType::directory,
-                          .value = "DIR",
-                          .help = "Start from this model folder, checkpoint or run's newest checkpoint."});
+  tool.options.push_back(
+      {.name = "--init",
+       .type = OptionType::directory,
+       .value = "DIR",
+       .help = "Start from the weights, and nothing else, of this model folder, checkpoint or run's newest "
+               "checkpoint."});
   key("train.steps", "--steps");
   tool.options.push_back(resume_option());
   tool.options.push_back({.name = "--override",

@@ -52,8 +52,13 @@ bool names_same_path(const ConfigDifference& difference, const Config& before, c
 }
 
 /// The command still says what the run began with, before any --override of this key: that is the same command, not a
-/// conflict.
-bool was_overridden(const JsonDocument& run, const ConfigDifference& difference) {
+/// conflict. Data that is there where the command says has moved back.
+bool was_overridden(const JsonDocument& run, const ConfigDifference& difference, const Config& now) {
+  if (is_place_of_data(difference.key) && now.has(difference.key)) {
+    const std::string path = now.text(difference.key);
+    std::error_code failed;
+    if (std::filesystem::exists(path, failed) || std::filesystem::exists(path + ".bin", failed)) return false;
+  }
   for (const Json& entry : run.root()["overrides"]) {
     if (!entry.is_object() || entry.value("key", Json()) != difference.key) continue;
     return entry.value("before", Json()) == difference.after;
@@ -92,7 +97,7 @@ ResumedConfig resume_config(const JsonDocument& document, const std::function<vo
   clear_other_lengths(now, alone);
   std::optional<Error> moved;
   for (const ConfigDifference& d : differences(before, now)) {
-    if (was_overridden(document, d) && !asks_for_length(d.key, alone, overrides)) {
+    if (was_overridden(document, d, now) && !asks_for_length(d.key, alone, overrides)) {
       now.apply_value(d.key, before.has(d.key) ? before.value(d.key) : Json(),
                       {.layer = ConfigLayer::flag, .name = "--override"});
       continue;

@@ -214,7 +214,7 @@ TrainPlanReport plan(Context& ctx, const TrainCommand& command) {
   require_report_writable(command, resolved);
   const RunSetup setup = set_up(resolved, find_checkpoint(command, resolved));
   TrainPlanReport plan = plan_report(ctx, setup, true);
-  require_readable_start(setup);
+  if (plan.fits) require_readable_start(setup);
   report.config() = setup.config.to_json();
   report.results() = plan.results;
   if (!command.report_path.empty()) report.write(command.report_path);

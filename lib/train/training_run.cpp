@@ -248,7 +248,7 @@ class TrainingRun {
     return false;
   }
 
-  /// False if it was told to stop.
+  /// False if it was told to stop; a time limit that is over ends the pass, not the run.
   bool score_frequencies() {
     struct GivenUp {};
     const Stopwatch watch;
@@ -262,7 +262,7 @@ class TrainingRun {
     } catch (const GivenUp&) {
     }
     outcome_.startup_seconds += watch.seconds();
-    return !stopped() && !time_is_up();
+    return !stopped();
   }
 
   bool save_is_due() {

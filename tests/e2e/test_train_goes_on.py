@@ -116,10 +116,14 @@ class Inputs(Going):
         self.assertEqual(json.loads(overrides["data.path"]["after"]), str(self.dir / "new-data"))
         self.assertEqual(self.run_json()["config"]["data"]["path"], str(self.dir / "new-data"))
         self.train("run", ["--steps", "8", "--resume"])  # the first command again, with the old names
+        for name in ("data", "val"):
+            for end in (".bin", ".idx"):
+                (self.dir / f"new-{name}{end}").rename(self.dir / (name + end))
+        self.train("run", ["--steps", "10", "--resume"])  # it moved back
         write_megatron(self.dir / "other", [[i % 61 for i in range(2000)]])
         before = self.files()
         error = self.train("run", ["--data", self.dir / "other", "--resume"], code=2).stderr
-        self.assertRegex(error, r"data\.path is .*new-data.* in the run and .*other")
+        self.assertRegex(error, r"data\.path is .*/data\" in the run and .*other")
         self.assertEqual(self.files(), before)
 
 

@@ -227,6 +227,7 @@ LineAppender& RunDirectory::events() {
 }
 
 void RunDirectory::log_step(const MetricsLine& line) {
+  lock_.require_in_place();
   Json json;
   json["step"] = line.step;
   json["tokens"] = line.tokens;
@@ -262,6 +263,7 @@ void RunDirectory::log_event(const std::string& name, const Json& fields) {
 }
 
 void RunDirectory::sync() {
+  lock_.require_in_place();
   metrics().sync();
   events().sync();
 }

@@ -60,11 +60,12 @@ class KEEL_API RunDirectory {
   /// True if report.json is that of a run completed after `step` updates.
   bool is_completed(int64_t step) const;
 
+  /// Error(io) if the directory was removed or replaced under this process: it must not write into another's.
   void log_step(const MetricsLine& line);
   void log_validation(int64_t step, int64_t tokens, double val_loss);
   /// {"time", "event": name, ...fields}
   void log_event(const std::string& name, const Json& fields);
-  /// Lines so far reach the disk.
+  /// Lines so far reach the disk. Errors as log_step; called before each save.
   void sync();
 
  private:

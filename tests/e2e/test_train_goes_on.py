@@ -185,6 +185,18 @@ class Lengths(Going):
 
 
 class Place(Going):
+    def test_a_run_whose_folder_another_takes_ends_and_leaves_it_alone(self):
+        rarely = ["--set", "checkpoint.every_steps=1000000"]
+        first = self.start(rarely)
+        (self.dir / "run").rename(self.dir / "moved")
+        second = self.start(rarely)
+        stderr = first.communicate(timeout=60)[1]
+        self.assertEqual(first.returncode, 4, stderr)
+        self.assertIn("was removed or replaced while in use", stderr)
+        before = set((self.dir / "run" / "checkpoints").iterdir())
+        self.assertEqual(before, set(), "nothing of the first run")
+        self.stop(second)
+
     def test_a_folder_in_use(self):
         (self.dir / "run").mkdir()
         (self.dir / "run" / "notes.txt").write_text("mine")

@@ -75,7 +75,7 @@ bool must_write(const std::string& out, const Options& options) {
     log::info("{} is finished; nothing to do", out);
     return false;
   }
-  require_absent(out, options.flag("--force"));
+  Report::require_writable(out, options.flag("--force"), {options.find_text("--config").value_or("")});
   return true;
 }
 

@@ -19,6 +19,7 @@
 #include "keel/base/quantity.h"
 #include "keel/base/report.h"
 #include "keel/base/tool.h"
+#include "keel/base/utf8.h"
 #include "keel/tokenizer/counted.h"
 #include "keel/tokenizer/dataset_folder.h"
 #include "keel/tokenizer/encode_report.h"
@@ -105,7 +106,12 @@ Command encode_command() {
     command.options.push_back(std::move(option));
   }
   add("Run", {"workers"});
-  for (Option option : {threads_option(), force_option(), report_option(), progress_option()}) {
+  Option resume = resume_option();
+  resume.help = "Do nothing if this command's data set is complete; one that is not is made from the beginning.";
+  Option seed = seed_option({});
+  seed.help = "Accepted as by every tool; nothing here is random.";
+  for (Option option : {threads_option(), force_option(), resume, seed, report_option(), progress_option()}) {
+    option.brief = option.brief && option.name != "--resume";
     command.options.push_back(std::move(option));
   }
   command.examples = {
@@ -165,6 +171,7 @@ Command info_command() {
        .initial = "-",
        .help = "Where the report goes; - is stdout, where a terminal gets a table instead."},
       json_option("Print the report even on a terminal."),
+      force_option(),
       progress_option()};
   command.examples = {{"keel-tokenize info data/c4"}, {"keel-tokenize info data/c4 --verify"}};
   return command;
@@ -207,11 +214,47 @@ void warn_about_foreign(const std::string& out, const std::vector<std::string>& 
             has_mask ? "; loss masks there were made for the shards that are replaced now" : "");
 }
 
+Json settings_of(const Options& options, const Config& config) {
+  Json settings = config.to_json();
+  settings["tokenizer"] = options.text("--tokenizer");
+  settings["out"] = options.text("--out");
+  return settings;
+}
+
+/// Whether a report is of an encode of this tokenizer, these settings and inputs. Throws Json::exception for a report of
+/// another form.
+bool is_report_of(const Json& report, const Tokenizer& tokenizer, Json settings, const InputFiles& inputs) {
+  Json earlier = report.at("config");
+  settings.erase("workers");  // the bytes do not depend on them
+  earlier.erase("workers");
+  if (earlier != settings) return false;
+  std::map<std::string, int64_t> bytes;
+  for (const InputFile& file : inputs.files) bytes[file.path] = file.bytes;
+  const Json& read = report.at("inputs");
+  return read.at(0).at("sha256") == tokenizer.sha256() &&
+         std::all_of(read.begin() + 1, read.end(), [&](const Json& input) {
+           const auto found = bytes.find(input.at("path").get<std::string>());
+           return found != bytes.end() && found->second == input.at("bytes");
+         });
+}
+
+/// For --resume: true if a data set of this command is there. Error(usage) if it is another's.
+bool is_complete(const fs::path& out, const Tokenizer& tokenizer, const Json& settings, const InputFiles& inputs) {
+  const fs::path path = out / kReportName;
+  std::error_code code;
+  if (!fs::exists(path, code)) return false;
+  try {
+    const Json report = parse_json(read_file(path), path.string(), ErrorKind::format);
+    if (is_report_of(report, tokenizer, settings, inputs)) return true;
+  } catch (const Json::exception&) {
+  }
+  throw Error(ErrorKind::usage, "the data set there was made from other inputs or settings", out.string(),
+              "--force replaces it");
+}
+
 Report encode_report(const Options& options, const Config& config, const EncodeResult& result,
                      const Tokenizer& tokenizer, Report report) {
-  report.config() = config.to_json();
-  report.config()["tokenizer"] = options.text("--tokenizer");
-  report.config()["out"] = options.text("--out");
+  report.config() = settings_of(options, config);
   for (const fs::path& file : tokenizer.files())
     report.add_input({file.string(), size_of_file(file), sha256_of_file(file), {}});
   for (const SourceInfo& source : result.sources) {
@@ -229,14 +272,27 @@ int run_encode(const Options& options) {
     return kExitOk;
   }
   const std::string out = options.text("--out");
+  require_utf8_path("--out", out);
+  require_utf8_path("--tokenizer", options.text("--tokenizer"));
   const bool force = options.flag("--force");
-  require_replaceable(out, force);
+  const bool resume = options.flag("--resume") && !force;
+  if (!resume) require_replaceable(out, force);
   const std::optional<std::string> report_file = options.find_text("--report");
-  if (report_file) Report::require_writable(*report_file);
   const EncodeOptions settings = resolve_encode_options(config, threads_of(options));
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(options.text("--tokenizer"));
   const InputFiles inputs = find_input_files(options.texts("INPUT"));
+  for (const InputFile& file : inputs.files) require_utf8_path("INPUT", file.path);
   warn_about_inputs(inputs);
+  if (resume && is_complete(out, *tokenizer, settings_of(options, config), inputs)) {
+    log::info("{} is finished; nothing to do", out);
+    return kExitOk;
+  }
+  if (resume) require_replaceable(out, force);
+  if (report_file) {
+    std::vector<fs::path> kept{out, tokenizer->path(), options.find_text("--config").value_or("")};
+    for (const InputFile& file : inputs.files) kept.emplace_back(file.path == "-" ? "" : file.path);
+    Report::require_writable(*report_file, force, kept);
+  }
 
   const fs::path parent = fs::absolute(out).lexically_normal().parent_path();
   for (const std::string& name : remove_stale_temporaries(parent))
@@ -306,12 +362,13 @@ int run_decode(const Options& options) {
 int run_info(const Options& options) {
   Report report("keel.tokenize.info/1", kToolName, options.arguments());
   const std::string out = options.text("--out");
-  Report::require_writable(out);
-  const TokenDataset data(options.text("SHARD|DIR"));
+  const std::string source = options.text("SHARD|DIR");
+  Report::require_writable(out, options.flag("--force"), {source, source + ".bin", source + ".idx"});
+  const TokenDataset data(source);
   for (const std::string& name : data.unlisted_files()) log::warn("{} is not in the manifest of its folder", name);
   std::optional<std::vector<TokenDataset::ShardCheck>> checks;
   if (options.flag("--verify")) checks = data.verify(*make_progress(options));
-  report.config() = {{"path", options.text("SHARD|DIR")}, {"verify", options.flag("--verify")}};
+  report.config() = {{"path", source}, {"verify", options.flag("--verify")}};
   report.results() = data.info_results(checks);
   if (data.manifest()) report.add_input_file(data.path() / kManifestName);
   const bool table = out != "-" || (isatty(STDOUT_FILENO) == 1 && !options.flag("--json"));

@@ -6,6 +6,7 @@
 #include "keel/base/options.h"
 #include "keel/base/output.h"
 #include "keel/base/tool.h"
+#include "keel/base/utf8.h"
 #include "keel/train/settings.h"
 #include "keel/train/train_command.h"
 #include "schemes.h"
@@ -27,10 +28,12 @@ Tool train_tool() {
   key("data.format", "--data-format");
   tool.options.push_back(
       {.name = "--out", .type = OptionType::directory, .value = "RUN", .help = "Run directory to write."});
-  tool.options.push_back({.name = "--init",
-                          .type = OptionType::directory,
-                          .value = "DIR",
-                          .help = "Start from this model folder, checkpoint or run's newest checkpoint."});
+  tool.options.push_back(
+      {.name = "--init",
+       .type = OptionType::directory,
+       .value = "DIR",
+       .help = "Start from the weights, and nothing else, of this model folder, checkpoint or run's newest "
+               "checkpoint."});
   key("train.steps", "--steps");
   tool.options.push_back(resume_option());
   tool.options.push_back({.name = "--override",
@@ -69,6 +72,7 @@ TrainCommand command_of(const Options& options) {
           .resume = options.flag("--resume"),
           .force = options.flag("--force"),
           .overrides = options.texts("--override"),
+          .config_path = options.find_text("--config").value_or(""),
           .report_path = options.find_text("--report").value_or(""),
           .arguments = options.arguments()};
 }
@@ -85,6 +89,9 @@ int print_plan(const Options& options, Context& ctx, const TrainCommand& command
 int run_keel_train(const Options& options) {
   if (options.flag("--doctor")) return doctor(options.flag("--json"), threads_of(options));
   if (options.flag("--list-schemes")) return list_schemes(options.flag("--json"));
+  for (const char* name : {"--data", "--val-data", "--out", "--init", "--set", "--override"}) {
+    for (const std::string& value : options.texts(name)) require_utf8_path(name, value);
+  }
   const TrainCommand command = command_of(options);
   if (options.flag("--print-config")) {
     write_stdout(command_config(command).print(options.flag("--origins")));

@@ -45,6 +45,9 @@ class RawFile {
     if (device && path != "-") throw Error(ErrorKind::io, "a device where a file or a pipe is wanted", path);
     regular_ = S_ISREG(status.st_mode);
     size_ = regular_ ? status.st_size : -1;
+    // Standard input may be a file of which another program has read the beginning.
+    const off_t at = regular_ ? lseek(descriptor_.get(), 0, SEEK_CUR) : 0;
+    promised_ = std::max<int64_t>(size_ - std::max<off_t>(at, 0), 0);
   }
 
   /// Bytes read and not consumed.
@@ -76,6 +79,9 @@ class RawFile {
     if (got < 0) throw system_error("cannot read", source_name(path_), errno);
     ended_ = got == 0;
     taken_ += got;
+    if (ended_ && taken_ < promised_) {
+      throw damaged(fmt::format("the file became shorter while it was read: {} of {} bytes", taken_, promised_));
+    }
     hash_.update(to, got);
     return got;
   }
@@ -102,6 +108,7 @@ class RawFile {
   Descriptor descriptor_;
   bool regular_ = false;
   int64_t size_ = -1;
+  int64_t promised_ = 0;  // bytes there were to read when the file was opened
   std::vector<char> buffer_;
   int64_t begin_ = 0, end_ = 0;
   bool ended_ = false;
@@ -243,6 +250,7 @@ class ZstdSource : public RawSource {
 };
 
 bool is_zstd(std::string_view head) {
+  if (head.size() == 2 || head.size() == 3) return std::string_view("\x28\xb5\x2f").starts_with(head);  // cut off
   if (head.size() < 4) return false;
   const bool skippable = (static_cast<unsigned char>(head[0]) & 0xF0) == 0x50 && head.substr(1, 3) == "\x2a\x4d\x18";
   return skippable || head.starts_with("\x28\xb5\x2f\xfd");

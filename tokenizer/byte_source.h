@@ -32,7 +32,8 @@ class KEEL_API ByteSource {
 ///   gzip: every member; zero bytes after the last one are padding, anything else there is damage
 ///   zstd: every frame, skippable ones passed over; windows up to 128 MiB, and up to 2 GiB (`zstd --long=31`) in files
 ///         of 16 MiB and more
-/// An end inside a member or frame, and a wrong checksum, are damage. Other containers (bzip2, xz, lz4, zip, parquet)
+/// An end inside a member or frame, a wrong checksum, and a regular file that ends before the size it had when it was
+/// opened, are damage; one that grew meanwhile is read to its new end. Other containers (bzip2, xz, lz4, zip, parquet)
 /// are Error(usage) that names them. Memory: at most 1 MiB, and the window of a zstd frame. Once *cancelled is set,
 /// reads throw ReadCancelled, one that waits for a pipe within 0.1 s; after a signal Stopped, as soon.
 KEEL_API std::unique_ptr<ByteSource> open_source(const std::string& path, const std::atomic<bool>* cancelled = nullptr);

@@ -109,7 +109,7 @@ void require_replaceable(const fs::path& out, bool force) {
 
 void publish_dataset(AtomicDirectory& folder, bool force) {
   require_replaceable(folder.path(), force);
-  if (foreign_entries(folder.path()).empty()) {
+  if (!force || foreign_entries(folder.path()).empty()) {
     folder.commit(force);
   } else {
     replace_file_by_file(folder.temporary(), folder.path());

@@ -113,7 +113,7 @@ TEST_F(DocumentTest, Conditions) {
   EXPECT_EQ(reason(R"({"x":3,"y":1,"text":"a"})"), std::nullopt);
   EXPECT_EQ(reason(R"({"x":3,"y":2,"text":"a"})"), DropReason::filtered);
   for (const char* bad : {"", "x", ">=3", "x~3", " =1", "x=", "x>="})
-    test::expect_error(ErrorKind::usage, "--where", [&] { Condition{bad}; });
+    testing::expect_error(ErrorKind::usage, "--where", [&] { Condition{bad}; });
 }
 
 TEST_F(DocumentTest, Ids) {

@@ -87,7 +87,7 @@ EncodeResult encode_files(const std::vector<InputFile>& inputs, const Tokenizer&
   RecordReader reader(inputs, reader_options(options));
   BlockCollector collector(inputs, options, type, folder, progress);
   OrderedPipeline<RecordBlock, EncodedBlock> pipeline(options.workers, kMaxBytesUnderWay);
-  progress.start("encode", total_bytes(inputs), "bytes");
+  progress.start("encode", total_bytes(inputs), "file bytes");
   pipeline.run(
       [&]() -> std::optional<std::pair<RecordBlock, int64_t>> {
         std::optional<RecordBlock> block = reader.next(&pipeline.cancelled());

@@ -6,8 +6,8 @@
 namespace keel {
 namespace {
 
-using test::Documents;
-using test::EncodeTest;
+using testing::Documents;
+using testing::EncodeTest;
 
 TEST_F(EncodeTest, HalfSurrogatePairs) {
   const std::string lines =
@@ -82,14 +82,14 @@ TEST_F(EncodeTest, ConditionsNeedTheirFields) {
   EXPECT_EQ(result.documents, 1);
   EXPECT_EQ(result.drops[DropReason::filtered], 1000);
   suffix_ = ".txt";
-  test::expect_error(ErrorKind::usage, "a.txt", [&] { encode({"the cat"}); });
+  testing::expect_error(ErrorKind::usage, "a.txt", [&] { encode({"the cat"}); });
 }
 
 TEST_F(EncodeTest, WholeRecordsBeforeTheDamageCount) {
   suffix_ = ".gz";
   options_.skip_errors = true;
   const std::string three = "{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":\"c\"}\n";
-  const std::string cut = test::gzip(three).substr(0, test::gzip(three).size() - 8);
+  const std::string cut = testing::gzip(three).substr(0, testing::gzip(three).size() - 8);
   const EncodeResult result = encode({cut, "{\"text\":\"the\"}\n"});
   EXPECT_EQ(result.records, 4);
   EXPECT_EQ(result.drops[DropReason::damaged_file], 3);
@@ -99,7 +99,7 @@ TEST_F(EncodeTest, WholeRecordsBeforeTheDamageCount) {
 TEST_F(EncodeTest, ADamagedFileLeavesNothingBehind) {
   std::string lines;
   for (int i = 0; i < 30000; ++i) lines += "{\"text\":\"the cat " + std::to_string(i) + "\"}\n";
-  const std::string good = test::gzip(lines), zst = test::zstd(lines);
+  const std::string good = testing::gzip(lines), zst = testing::zstd(lines);
   std::string bad_check = good;
   bad_check[bad_check.size() - 5] = static_cast<char>(bad_check[bad_check.size() - 5] ^ 0x40);
   suffix_ = ".gz";

@@ -12,7 +12,7 @@
 #include "keel/tokenizer/encode_report.h"
 #include "keel/tokenizer/test_support.h"
 
-namespace keel::test {
+namespace keel::testing {
 
 using Documents = std::vector<std::vector<int64_t>>;
 
@@ -23,11 +23,11 @@ class EncodeTest : public ::testing::Test {
   EncodeResult encode(const std::vector<std::string>& contents) {
     std::vector<InputFile> files;
     for (size_t i = 0; i < contents.size(); ++i) {
-      const std::string path = folder_ / std::string(1, static_cast<char>('a' + i)) + suffix_;
-      write_bytes(path, contents[i]);
+      const std::string path = folder_.file(std::string(1, static_cast<char>('a' + i))) + suffix_;
+      put_file(path, contents[i]);
       files.push_back({path, static_cast<int64_t>(contents[i].size())});
     }
-    out_ = folder_ / "out" + std::to_string(++runs_);
+    out_ = folder_.file("out") + std::to_string(++runs_);
     std::filesystem::create_directories(out_);
     return encode_files(files, *model_m(), options_, out_, no_progress());
   }
@@ -41,7 +41,7 @@ class EncodeTest : public ::testing::Test {
   std::map<std::string, std::string> output() const {
     std::map<std::string, std::string> files;
     for (const auto& entry : std::filesystem::directory_iterator(out_)) {
-      files[entry.path().filename().string()] = read_bytes(entry.path().string());
+      files[entry.path().filename().string()] = get_file(entry.path().string());
     }
     return files;
   }
@@ -52,11 +52,11 @@ class EncodeTest : public ::testing::Test {
     expect_error(ErrorKind::format, message, [&] { encode(contents); });
   }
 
-  TemporaryFolder folder_;
+  Scratch folder_;
   EncodeOptions options_;
   std::string suffix_ = ".jsonl";
   std::string out_;
   int runs_ = 0;
 };
 
-}  // namespace keel::test
+}  // namespace keel::testing

@@ -8,8 +8,8 @@
 namespace keel {
 namespace {
 
-using test::Documents;
-using test::EncodeTest;
+using testing::Documents;
+using testing::EncodeTest;
 
 TEST_F(EncodeTest, OutputDoesNotDependOnWorkers) {
   std::mt19937_64 random(6);
@@ -26,7 +26,7 @@ TEST_F(EncodeTest, OutputDoesNotDependOnWorkers) {
   std::string manifest;
   for (int workers : {1, 2, 7}) {
     options_.workers = workers;
-    const EncodeResult result = encode({lines, test::gzip(lines), "", test::zstd(lines)});
+    const EncodeResult result = encode({lines, testing::gzip(lines), "", testing::zstd(lines)});
     const std::string text = manifest_text(result, "m.model");
     if (first.empty()) {
       first = output();
@@ -56,12 +56,12 @@ TEST_F(EncodeTest, ShardsTakeWholeDocuments) {
 TEST_F(EncodeTest, PartsGiveTheWholeInOrder) {
   std::string lines;
   for (int i = 0; i < 3000; ++i) lines += "{\"text\":\"cat " + std::to_string(i) + "\"}\n";
-  encode({lines, test::gzip(lines)});
+  encode({lines, testing::gzip(lines)});
   const Documents whole = documents();
   Documents together;
   options_.parts = 3;
   for (options_.part = 0; options_.part < 3; ++options_.part) {
-    encode({lines, test::gzip(lines)});
+    encode({lines, testing::gzip(lines)});
     const Documents part = documents();
     together.insert(together.end(), part.begin(), part.end());
   }
@@ -70,15 +70,15 @@ TEST_F(EncodeTest, PartsGiveTheWholeInOrder) {
 
 TEST_F(EncodeTest, ReadsBackWhatItWrote) {
   const EncodeResult result = encode({"{\"text\":\"the cat\"}\n{\"text\":\" two\\nlines 🚀\"}\n"});
-  test::write_bytes(out_ + "/tokenizer.model", test::read_bytes(test::model_m_path()));
-  test::write_bytes(out_ + "/manifest.json", manifest_text(result, "tokenizer.model"));
+  testing::put_file(out_ + "/tokenizer.model", testing::get_file(testing::model_m_path()));
+  testing::put_file(out_ + "/manifest.json", manifest_text(result, "tokenizer.model"));
   const TokenDataset data(out_);
   EXPECT_EQ(data.documents(), 2);
   EXPECT_EQ(data.manifest()->tokenizer->eod_id, 2);
   EXPECT_EQ(data.manifest()->tokenizer->vocab_size, 330);
   const auto printed = [&](const char* range, bool json) {
     std::string text;
-    print_documents(data, *test::model_m(), parse_document_range(range, 2), {.json = json},
+    print_documents(data, *testing::model_m(), parse_document_range(range, 2), {.json = json},
                     [&](std::string_view part) { text += part; });
     return text;
   };
@@ -87,16 +87,16 @@ TEST_F(EncodeTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(printed(":1", false), "the cat");
   EXPECT_EQ(printed("1:", true), "{\"document\":1,\"text\":\" two\\nlines 🚀\"}\n");
   for (const char* bad : {"", "2", "1:3", "2:1", "x", "-1", "1:y"}) {
-    test::expect_error(ErrorKind::usage, "--doc", [&] { parse_document_range(bad, 2); });
+    testing::expect_error(ErrorKind::usage, "--doc", [&] { parse_document_range(bad, 2); });
   }
   EXPECT_EQ(data.verify(no_progress()).at(0).ids->largest, data.verify(no_progress()).at(0).ids->largest);
 
   std::string bin = output()["train-00000.bin"];
   bin[0] = static_cast<char>(bin[0] ^ 1);
-  test::write_bytes(out_ + "/train-00000.bin", bin);
-  test::expect_error(ErrorKind::format, "train-00000.bin", [&] { TokenDataset(out_).verify(no_progress()); });
-  test::write_bytes(out_ + "/train-00000.bin", bin.substr(2));
-  test::expect_error(ErrorKind::format, "train-00000.bin", [&] { TokenDataset{out_}; });
+  testing::put_file(out_ + "/train-00000.bin", bin);
+  testing::expect_error(ErrorKind::format, "train-00000.bin", [&] { TokenDataset(out_).verify(no_progress()); });
+  testing::put_file(out_ + "/train-00000.bin", bin.substr(2));
+  testing::expect_error(ErrorKind::format, "train-00000.bin", [&] { TokenDataset{out_}; });
 }
 
 }  // namespace

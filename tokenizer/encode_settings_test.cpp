@@ -24,7 +24,7 @@ TEST(EncodeSettings, AreCheckedWithTheirPlace) {
   EXPECT_EQ(resolve({"documents=<|end|>"}).text_rule.mark, "<|end|>");
   EXPECT_EQ(resolve({"where=[\"a>=3\",\"b==x\"]"}).documents.conditions.size(), 2u);
   const auto refused = [&](const std::vector<std::string>& assignments, std::string_view message) {
-    test::expect_error(ErrorKind::config, message, [&] { resolve(assignments); });
+    testing::expect_error(ErrorKind::config, message, [&] { resolve(assignments); });
   };
   refused({"part=0/4"}, "from 1 to N");
   refused({"part=5/4"}, "from 1 to N");

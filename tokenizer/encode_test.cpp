@@ -5,12 +5,12 @@
 namespace keel {
 namespace {
 
-using test::Documents;
-using test::EncodeTest;
+using testing::Documents;
+using testing::EncodeTest;
 
 TEST_F(EncodeTest, EmptyDocumentsAreDroppedAndCounted) {
   const EncodeResult result = encode({"{\"text\":\"\"}\n{\"text\":\"the cat\"}\n{\"text\":\"\"}\n"});
-  EXPECT_EQ(output()["train-00000.bin"], test::bytes_of_hex("1b0119010200"));
+  EXPECT_EQ(output()["train-00000.bin"], testing::from_hex("1b0119010200"));
   EXPECT_EQ(result.records, 3);
   EXPECT_EQ(result.documents, 1);
   EXPECT_EQ(result.drops[DropReason::empty], 2);
@@ -28,13 +28,13 @@ TEST_F(EncodeTest, AManifestCountsTheDocumentsOfItsShards) {
   const EncodeResult result = encode({"{\"text\":\"\"}\n{\"text\":\"the cat\"}\n"});
   EXPECT_EQ(result.documents, 1);
   EXPECT_EQ(result.drops[DropReason::empty], 1);
-  test::write_bytes(out_ + "/manifest.json", manifest_text(result, "tokenizer.model"));
+  testing::put_file(out_ + "/manifest.json", manifest_text(result, "tokenizer.model"));
   EXPECT_EQ(read_data_manifest(out_).documents, 1);
 }
 
 TEST_F(EncodeTest, LengthsPointersAndBytesAgree) {
   encode({"{\"text\":\"the cat\"}\n{\"text\":\"at\"}\n"});
-  EXPECT_EQ(output()["train-00000.bin"], test::bytes_of_hex("1b011901020011010200"));
+  EXPECT_EQ(output()["train-00000.bin"], testing::from_hex("1b011901020011010200"));
   EXPECT_EQ(output()["train-00000.idx"].size(), 82u);
   EXPECT_EQ(documents(), (Documents{{283, 281, 2}, {273, 2}}));
 }

@@ -15,7 +15,7 @@
 #include "keel/tokenizer/utf8_repair.h"
 
 /// Independent token ids of the larger test data: texts, documents, and what encoders give for them.
-namespace keel::test {
+namespace keel::testing {
 
 inline std::vector<nlohmann::json> json_lines(const std::string& bytes) {
   std::vector<nlohmann::json> lines;
@@ -92,7 +92,7 @@ inline void expect_golden(const nlohmann::json& golden, const std::vector<int32_
 
 /// All texts and documents by their golden ids ("c4:3"), but those in parquet files.
 inline std::vector<std::pair<std::string, std::string>> golden_documents() {
-  const std::string corpus = large_test_data() + "/data/corpus/";
+  const std::string corpus = testing::test_data()->string() + "/data/corpus/";
   std::vector<std::pair<std::string, std::string>> documents;
   const auto add_lines = [&](const std::string& name, const std::string& path) {
     std::istringstream lines(unpacked(corpus + path));
@@ -103,17 +103,17 @@ inline std::vector<std::pair<std::string, std::string>> golden_documents() {
                              is_json ? nlohmann::json::parse(line)["text"].get<std::string>() : line);
     }
   };
-  for (const auto& entry : json_lines(read_bytes(large_test_data() + "/golden/tokens/texts.jsonl")))
+  for (const auto& entry : json_lines(testing::get_file(testing::test_data()->string() + "/golden/tokens/texts.jsonl")))
     documents.emplace_back(entry["id"], golden_bytes(entry));
-  documents.emplace_back("wikitext:0", read_bytes(corpus + "wikitext-2-raw/wiki.test.raw"));
-  documents.emplace_back("tinyshakespeare:0", read_bytes(corpus + "tinyshakespeare/input.txt"));
-  documents.emplace_back("tinystories:0", read_bytes(corpus + "tinystories/tinystories_sample.txt"));
+  documents.emplace_back("wikitext:0", testing::get_file(corpus + "wikitext-2-raw/wiki.test.raw"));
+  documents.emplace_back("tinyshakespeare:0", testing::get_file(corpus + "tinyshakespeare/input.txt"));
+  documents.emplace_back("tinystories:0", testing::get_file(corpus + "tinystories/tinystories_sample.txt"));
   add_lines("c4", "c4/c4-sample.00000-of-00001.json.gz");
   add_lines("cc", "common-crawl/CC-MAIN-20190717121559-20190717143559-00140.jsonl.gz");
   add_lines("dolma", "dolma-cc/cc_en_head-0091.jsonl.gz");
   for (const char* language : {"eng_Latn", "zho_Hans", "deu_Latn", "fra_Latn", "rus_Cyrl"})
     add_lines(language, std::string("flores200/") + language + ".dev");
-  const auto japanese = nlohmann::json::parse(read_bytes(corpus + "fineweb2-jpn/fineweb_100_samples.json"));
+  const auto japanese = nlohmann::json::parse(testing::get_file(corpus + "fineweb2-jpn/fineweb_100_samples.json"));
   for (size_t i = 0; i < japanese.size(); ++i) documents.emplace_back("jpn:" + std::to_string(i), japanese[i]["text"]);
   return documents;
 }
@@ -121,9 +121,9 @@ inline std::vector<std::pair<std::string, std::string>> golden_documents() {
 /// The golden lines of a tokenizer by id.
 inline std::map<std::string, nlohmann::json> golden_lines(const std::string& name) {
   std::map<std::string, nlohmann::json> by_id;
-  for (nlohmann::json& line : json_lines(read_bytes(large_test_data() + "/golden/tokens/" + name + ".jsonl")))
+  for (nlohmann::json& line : json_lines(testing::get_file(testing::test_data()->string() + "/golden/tokens/" + name + ".jsonl")))
     by_id[line["id"].get<std::string>()] = line;
   return by_id;
 }
 
-}  // namespace keel::test
+}  // namespace keel::testing

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "keel/tokenizer/test_support.h"
+#include "support/mutate.h"
 
 namespace keel {
 namespace {
@@ -151,12 +152,12 @@ TEST(JsonRecord, ListsElementsAndKeys) {
 
 // Damaged records: never a crash, and the same verdict and text as a complete JSON library wherever both apply.
 TEST(JsonRecord, AgreesWithACompleteParserOnDamagedRecords) {
-  std::mt19937_64 random(20240501);
+  testing::Random random(20240501);
   const std::string record =
       R"({"id":12.5e-3,"meta":{"lang":"en","list":[1,true,null,{"x":"\u00e4"}]},"text":"a \"quoted\" line\nand \ud83d\ude80 more","z":[]})";
   int accepted = 0;
   for (int i = 0; i < 20000; ++i) {
-    const std::string damaged = test::mutated(record, random);
+    const std::string damaged = testing::mutated(record, random);
     const std::optional<std::string> text = text_of(damaged);
     const bool python = damaged.find("NaN") != std::string::npos || damaged.find("Inf") != std::string::npos;
     const nlohmann::json parsed = nlohmann::json::parse(damaged, nullptr, false);

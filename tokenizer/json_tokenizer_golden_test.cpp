@@ -10,7 +10,7 @@ using Ids = std::vector<int32_t>;
 using nlohmann::json;
 
 std::string tokenizers() {
-  return test::large_test_data() + "/data/tokenizers/";
+  return testing::test_data()->string() + "/data/tokenizers/";
 }
 
 // The texts without byte fallback that a decoder gives back as they were.
@@ -21,15 +21,15 @@ void expect_round_trip(const Tokenizer& tokenizer, const std::string& text, cons
 }
 
 int compare(const Tokenizer& tokenizer, const std::string& golden, bool keeps_text) {
-  const auto by_id = test::golden_lines(golden);
+  const auto by_id = testing::golden_lines(golden);
   int compared = 0;
-  for (const auto& [id, text] : test::golden_documents()) {
+  for (const auto& [id, text] : testing::golden_documents()) {
     const auto found = by_id.find(id);
     if (found == by_id.end()) continue;
     const Ids plain = tokenizer.encode(text);
-    test::expect_golden(found->second, plain, id + " plain");
+    testing::expect_golden(found->second, plain, id + " plain");
     const json& parsed = found->second.contains("special") ? found->second["special"] : found->second;
-    test::expect_golden(parsed, tokenizer.encode(text, SpecialText::parse), id + " special");
+    testing::expect_golden(parsed, tokenizer.encode(text, SpecialText::parse), id + " special");
     if (keeps_text && find_invalid_utf8(text) < 0) expect_round_trip(tokenizer, text, plain, id);
     ++compared;
   }
@@ -39,8 +39,8 @@ int compare(const Tokenizer& tokenizer, const std::string& golden, bool keeps_te
 // Lines of llama.cpp's own test: texts with a mark between, and their ids.
 void expect_llama_cpp(const Tokenizer& tokenizer, const std::string& name) {
   const std::string base = tokenizers() + "expected/ggml-vocab-" + name + ".gguf";
-  const std::string input = test::read_bytes(base + ".inp"), mark = "\n__ggml_vocab_test__\n";
-  std::istringstream wanted(test::read_bytes(base + ".out"));
+  const std::string input = testing::get_file(base + ".inp"), mark = "\n__ggml_vocab_test__\n";
+  std::istringstream wanted(testing::get_file(base + ".out"));
   int compared = 0;
   for (size_t begin = 0; begin < input.size(); ++compared) {
     const size_t end = std::min(input.find(mark, begin), input.size());
@@ -112,7 +112,7 @@ TEST(JsonTokenizerGolden, Llama2) {
 json json_of_ranks(const std::string& ranks_text, const json& config) {
   std::map<std::string, int32_t> ranks;
   std::istringstream lines(ranks_text);
-  for (std::string code, rank; lines >> code >> rank;) ranks[test::from_base64(code)] = std::stoi(rank);
+  for (std::string code, rank; lines >> code >> rank;) ranks[testing::from_base64(code)] = std::stoi(rank);
   const auto spelt = [](std::string_view bytes) {
     std::string text;
     for (char byte : bytes) text += ByteAlphabet::get().character(static_cast<unsigned char>(byte));
@@ -151,12 +151,12 @@ json json_of_ranks(const std::string& ranks_text, const json& config) {
 
 TEST(JsonTokenizerGolden, Llama3) {
   KEEL_NEEDS_TEST_DATA();
-  test::TemporaryFolder folder;
-  const std::string config = test::read_bytes(tokenizers() + "llama3.1/tokenizer_config.json");
-  test::write_bytes(folder / "tokenizer_config.json", config);
-  test::write_bytes(
+  testing::Scratch folder;
+  const std::string config = testing::get_file(tokenizers() + "llama3.1/tokenizer_config.json");
+  testing::put_file(folder / "tokenizer_config.json", config);
+  testing::put_file(
       folder / "tokenizer.json",
-      json_of_ranks(test::read_bytes(tokenizers() + "llama3.1/tokenizer.model"), json::parse(config)).dump());
+      json_of_ranks(testing::get_file(tokenizers() + "llama3.1/tokenizer.model"), json::parse(config)).dump());
   const auto tokenizer = load_tokenizer(folder.path());
   EXPECT_EQ(tokenizer->vocab_size(), 128256);
   EXPECT_EQ(tokenizer->bos_id(), 128000);
@@ -167,11 +167,11 @@ TEST(JsonTokenizerGolden, Llama3) {
 
 TEST(JsonTokenizerGolden, TinyStories) {
   KEEL_NEEDS_TEST_DATA();
-  const json golden = json::parse(test::read_bytes(test::large_test_data() + "/golden/models/trained.json"));
+  const json golden = json::parse(testing::get_file(testing::test_data()->string() + "/golden/models/trained.json"));
   const json& wanted = golden["models"]["TinyStories-656K"];
-  const auto tokenizer = load_tokenizer(test::large_test_data() + "/data/models/TinyStories-656K");
+  const auto tokenizer = load_tokenizer(testing::test_data()->string() + "/data/models/TinyStories-656K");
   const std::string text =
-      test::read_bytes(test::large_test_data() + "/data/" + golden["text"]["file"].get<std::string>())
+      testing::get_file(testing::test_data()->string() + "/data/" + golden["text"]["file"].get<std::string>())
           .substr(0, golden["text"]["bytes"][1]);
   const Ids ids = tokenizer->encode(text);
   const Ids first = wanted["first_ids"];

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/tokenizer/golden_support.h"
+#include "support/mutate.h"
 #include "keel/tokenizer/normalizer.h"
 #include "keel/tokenizer/split_pattern.h"
 
@@ -13,7 +14,7 @@ using Ids = std::vector<int32_t>;
 using nlohmann::json;
 
 json tiny(const std::string& name) {
-  return json::parse(test::read_bytes(std::string(KEEL_TOKENIZER_TEST_DATA) + "/tiny_" + name + ".json"));
+  return json::parse(testing::get_file(std::string(KEEL_TOKENIZER_TEST_DATA) + "/tiny_" + name + ".json"));
 }
 
 std::unique_ptr<Tokenizer> loaded(const std::string& text) {
@@ -35,7 +36,7 @@ bool has_unknown(const Tokenizer& tokenizer, const Ids& ids) {
 }
 
 TEST(JsonTokenizer, GivesTheIdsOfTheTokenizersPackage) {
-  const auto lines = test::json_lines(test::read_bytes(std::string(KEEL_TOKENIZER_TEST_DATA) + "/json_cases.jsonl"));
+  const auto lines = testing::json_lines(testing::get_file(std::string(KEEL_TOKENIZER_TEST_DATA) + "/json_cases.jsonl"));
   ASSERT_GT(lines.size(), 50u);
   const std::vector<std::string> texts = lines[0];
   for (size_t line = 1; line < lines.size(); ++line) {
@@ -99,8 +100,8 @@ TEST(JsonTokenizer, DecodesWholeCharacters) {
     EXPECT_EQ(text, "");
     decoder->finish(text);
     EXPECT_EQ(text, "\uFFFD");
-    test::expect_error(ErrorKind::format, "outside the vocabulary", [&] { decoder->append(5000, text); });
-    test::expect_error(ErrorKind::format, "outside the vocabulary", [&] { decoder->append(-1, text); });
+    testing::expect_error(ErrorKind::format, "outside the vocabulary", [&] { decoder->append(5000, text); });
+    testing::expect_error(ErrorKind::format, "outside the vocabulary", [&] { decoder->append(-1, text); });
   }
 }
 
@@ -132,8 +133,8 @@ TEST(JsonTokenizer, LongWordsAreNotQuadratic) {
 class ConfiguredTokenizer : public ::testing::Test {
  protected:
   std::shared_ptr<const Tokenizer> with(const json& changes, const json& config) {
-    test::write_bytes(folder_ / "tokenizer.json", changed(tiny("marks"), changes).dump());
-    test::write_bytes(folder_ / "tokenizer_config.json", config.dump());
+    testing::put_file(folder_ / "tokenizer.json", changed(tiny("marks"), changes).dump());
+    testing::put_file(folder_ / "tokenizer_config.json", config.dump());
     return load_tokenizer(folder_.path());
   }
   static json one_template(const std::vector<int32_t>& before, const std::vector<int32_t>& after) {
@@ -147,7 +148,7 @@ class ConfiguredTokenizer : public ::testing::Test {
              {{"x", {{"id", "x"}, {"ids", before}, {"tokens", json::array()}}},
               {"y", {{"id", "y"}, {"ids", after}, {"tokens", json::array()}}}}}};
   }
-  test::TemporaryFolder folder_;
+  testing::Scratch folder_;
 };
 
 TEST_F(ConfiguredTokenizer, KnowsItsSpecialIds) {
@@ -163,9 +164,9 @@ TEST_F(ConfiguredTokenizer, KnowsItsSpecialIds) {
   EXPECT_EQ(tokenizer->eos_id(), 1);
   EXPECT_EQ(tokenizer->pad_id(), 2);
   EXPECT_EQ(tokenizer->files().size(), 2u);
-  test::expect_error(ErrorKind::format, "eos_token \"<none>\"", [&] { with({}, {{"eos_token", "<none>"}}); });
-  test::expect_error(ErrorKind::format, "add_bos_token is neither", [&] { with({}, {{"add_bos_token", "yes"}}); });
-  test::expect_error(ErrorKind::format, "tokenizer_config.json", [&] { with({}, json::array()); });
+  testing::expect_error(ErrorKind::format, "eos_token \"<none>\"", [&] { with({}, {{"eos_token", "<none>"}}); });
+  testing::expect_error(ErrorKind::format, "add_bos_token is neither", [&] { with({}, {{"add_bos_token", "yes"}}); });
+  testing::expect_error(ErrorKind::format, "tokenizer_config.json", [&] { with({}, json::array()); });
 }
 
 TEST_F(ConfiguredTokenizer, AddsWhatItsFilesSay) {
@@ -193,9 +194,9 @@ TEST_F(ConfiguredTokenizer, AddsWhatItsFilesSay) {
                    {"add_prefix_space", false}},
                   json::object()),
             both);
-  test::expect_error(ErrorKind::usage, "post_processor", [&] { added(one_template({1, 1}, {}), json::object()); });
-  test::expect_error(ErrorKind::usage, "post_processor", [&] { added(one_template({7}, {}), {{"bos_token", "<s>"}}); });
-  test::expect_error(ErrorKind::format, "outside", [&] { added(one_template({999}, {}), json::object()); });
+  testing::expect_error(ErrorKind::usage, "post_processor", [&] { added(one_template({1, 1}, {}), json::object()); });
+  testing::expect_error(ErrorKind::usage, "post_processor", [&] { added(one_template({7}, {}), {{"bos_token", "<s>"}}); });
+  testing::expect_error(ErrorKind::format, "outside", [&] { added(one_template({999}, {}), json::object()); });
 }
 
 TEST_F(ConfiguredTokenizer, DataNeverSpellsAnEndTokenThatTheFileCallsOrdinary) {
@@ -217,9 +218,9 @@ TEST_F(ConfiguredTokenizer, VocabularyAndMergesAreAsGoodAsTheJson) {
   std::string merges = "#version: 0.2\n";
   for (const json& pair : file["model"]["merges"])
     merges += pair[0].get<std::string>() + " " + pair[1].get<std::string>() + "\n";
-  test::write_bytes(folder_ / "vocab.json", vocab.dump());
-  test::expect_error(ErrorKind::io, "no tokenizer file", [&] { load_tokenizer(folder_.path()); });
-  test::write_bytes(folder_ / "merges.txt", merges);
+  testing::put_file(folder_ / "vocab.json", vocab.dump());
+  testing::expect_error(ErrorKind::io, "no tokenizer file", [&] { load_tokenizer(folder_.path()); });
+  testing::put_file(folder_ / "merges.txt", merges);
   const auto gpt2 = load_tokenizer(folder_.path());
   EXPECT_EQ(gpt2->eos_id(), 316);
   EXPECT_EQ(gpt2->bos_id(), 316);
@@ -227,25 +228,25 @@ TEST_F(ConfiguredTokenizer, VocabularyAndMergesAreAsGoodAsTheJson) {
   Ids ids = wanted->encode(text);
   EXPECT_EQ(gpt2->encode(text), ids);
   EXPECT_EQ(gpt2->encode("<|endoftext|>", SpecialText::parse), Ids{316});
-  test::write_bytes(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
+  testing::put_file(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
   const auto qwen2 = load_tokenizer(folder_.path());
   EXPECT_EQ(qwen2->bos_id(), std::nullopt);
   EXPECT_EQ(qwen2->encode("e\u0301"), gpt2->encode("\u00e9"));
-  test::write_bytes(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "BartTokenizer"})");
-  test::expect_error(ErrorKind::usage, "BartTokenizer", [&] { load_tokenizer(folder_.path()); });
+  testing::put_file(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "BartTokenizer"})");
+  testing::expect_error(ErrorKind::usage, "BartTokenizer", [&] { load_tokenizer(folder_.path()); });
   std::filesystem::remove(folder_ / "tokenizer_config.json");
-  test::write_bytes(folder_ / "merges.txt", merges + "only\n");
-  test::expect_error(ErrorKind::format, "merges.txt:59", [&] { load_tokenizer(folder_.path()); });
+  testing::put_file(folder_ / "merges.txt", merges + "only\n");
+  testing::expect_error(ErrorKind::format, "merges.txt:59", [&] { load_tokenizer(folder_.path()); });
   vocab.erase("<|endoftext|>");
-  test::write_bytes(folder_ / "vocab.json", vocab.dump());
-  test::expect_error(ErrorKind::usage, "tokenizer_class", [&] { load_tokenizer(folder_.path()); });
+  testing::put_file(folder_ / "vocab.json", vocab.dump());
+  testing::expect_error(ErrorKind::usage, "tokenizer_class", [&] { load_tokenizer(folder_.path()); });
 }
 
 // ---- what is refused ----
 
 TEST(JsonTokenizer, WhatIsNotDoneIsRefusedByName) {
   const auto refused = [](const json& changes, std::string_view message) {
-    test::expect_error(ErrorKind::usage, message, [&] { loaded(changed(tiny("bytes"), changes)); });
+    testing::expect_error(ErrorKind::usage, message, [&] { loaded(changed(tiny("bytes"), changes)); });
   };
   refused({{"/version", "2.0"}}, "2.0");
   refused({{"/new_part", 1}}, "new_part");
@@ -273,7 +274,7 @@ TEST(JsonTokenizer, WhatIsNotDoneIsRefusedByName) {
 
 TEST(JsonTokenizer, DamageIsNamed) {
   const auto damaged = [](const json& changes, std::string_view message) {
-    test::expect_error(ErrorKind::format, message, [&] { loaded(changed(tiny("bytes"), changes)); });
+    testing::expect_error(ErrorKind::format, message, [&] { loaded(changed(tiny("bytes"), changes)); });
   };
   damaged({{"/model", nullptr}}, "model");
   damaged({{"/model/vocab", 3}}, "model.vocab is not an object");
@@ -301,7 +302,7 @@ TEST(JsonTokenizer, DamageIsNamed) {
   damaged({{"/pre_tokenizer", {{"type", "Split"}, {"behavior", "Isolated"}}}}, "pattern");
   damaged({{"/decoder", json::array()}}, "decoder");
   const auto broken = [](const std::string& text, std::string_view message) {
-    test::expect_error(ErrorKind::format, message, [&] { loaded(text); });
+    testing::expect_error(ErrorKind::format, message, [&] { loaded(text); });
   };
   broken("{", "damaged JSON");
   broken("{\"model\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}", "damaged JSON");
@@ -326,17 +327,17 @@ TEST(JsonTokenizer, PatternsThatNeverEndAreStopped) {
   file["pre_tokenizer"] = {
       {"type", "Split"}, {"pattern", {{"Regex", "(x+x+)+[yz]"}}}, {"behavior", "Isolated"}, {"invert", false}};
   const auto tokenizer = loaded(file);
-  test::expect_error(ErrorKind::format, "split pattern", [&] { tokenizer->encode(std::string(200, 'x')); });
+  testing::expect_error(ErrorKind::format, "split pattern", [&] { tokenizer->encode(std::string(200, 'x')); });
 }
 
 TEST(JsonTokenizer, DamagedFilesGiveOneErrorOrATokenizerThatWorks) {
   for (const char* name : {"bytes", "marks"}) {
     const std::string bytes = tiny(name).dump();
-    std::mt19937_64 random(6);
+    testing::Random random(6);
     int refused = 0;
     for (int i = 0; i < 1500; ++i) {
       try {
-        const auto tokenizer = loaded(test::mutated(bytes, random));
+        const auto tokenizer = loaded(testing::mutated(bytes, random));
         tokenizer->decode(tokenizer->encode("the cat's é 日本語 1984 </s>\n  mat"));
         tokenizer->encode("<s>the cat", SpecialText::parse);
       } catch (const Error& error) {

@@ -10,10 +10,12 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "keel/base/process.h"
 #include "keel/base/signals.h"
 
 namespace keel {
@@ -23,7 +25,7 @@ namespace keel {
 ///
 /// An exception of the producer or a worker comes out of run() when its turn has come, after all results before it.
 /// Then, after an exception of the consumer, and after a signal (Stopped), everything is stopped and joined before
-/// run() ends.
+/// run() ends. Error(memory) if the system does not give the threads.
 template <class Item, class Result>
 class OrderedPipeline {
  public:
@@ -40,9 +42,13 @@ class OrderedPipeline {
 
   void run(const Produce& produce, const MakeWork& make_work, const Consume& consume) {
     const Cancel cancel_at_end{*this};
-    threads_.emplace_back([this, &produce] { run_producer(produce); });
-    for (int i = 0; i < workers_; ++i) {
-      threads_.emplace_back([this, &make_work] { run_worker(make_work); });
+    try {
+      threads_.emplace_back([this, &produce] { run_producer(produce); });
+      for (int i = 0; i < workers_; ++i) {
+        threads_.emplace_back([this, &make_work] { run_worker(make_work); });
+      }
+    } catch (const std::system_error& refused) {
+      throw thread_error(workers_ + 1, refused);
     }
     while (std::optional<Result> result = take_first()) consume(std::move(*result));
   }

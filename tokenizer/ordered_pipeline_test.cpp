@@ -5,6 +5,9 @@
 #include <csignal>
 #include <stdexcept>
 
+#include "support/child.h"
+#include "support/no_threads.h"
+
 namespace keel {
 namespace {
 
@@ -101,6 +104,22 @@ TEST(OrderedPipeline, ASignalEndsEverything) {
   request_stop(SIGINT);
   EXPECT_THROW(pipeline.run(produce, squares(), [](int) {}), Stopped);
   clear_stop();
+}
+
+TEST(OrderedPipeline, ThreadsThatCannotBeHadAreAnError) {
+  const auto result = testing::run_in_child([] {
+    if (!testing::forbid_threads()) return 77;
+    Pipeline pipeline(2, 1000);
+    const auto nothing = []() -> std::optional<std::pair<int, int64_t>> { return std::nullopt; };
+    try {
+      pipeline.run(nothing, squares(), [](int) {});
+    } catch (const Error& error) {
+      return exit_code(error.kind());
+    }
+    return 0;
+  });
+  if (result.code == 77) GTEST_SKIP() << "threads cannot be limited here";
+  EXPECT_EQ(result.code, kExitDevice);
 }
 
 }  // namespace

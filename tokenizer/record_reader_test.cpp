@@ -1,5 +1,7 @@
 #include "keel/tokenizer/record_reader.h"
 
+#include <random>
+
 #include "keel/tokenizer/test_support.h"
 
 namespace keel {
@@ -42,8 +44,8 @@ Reading read_all(const std::vector<InputFile>& files, const RecordReaderOptions&
 class RecordReaderTest : public ::testing::Test {
  protected:
   InputFile file(const std::string& name, std::string_view bytes) {
-    test::write_bytes(folder_ / name, bytes);
-    return {folder_ / name, static_cast<int64_t>(bytes.size())};
+    testing::put_file(folder_.file(name), bytes);
+    return {folder_.file(name), static_cast<int64_t>(bytes.size())};
   }
   Reading read(std::string_view bytes, const RecordReaderOptions& options, const std::string& name = "a.txt") {
     return read_all({file(name, bytes)}, options);
@@ -54,7 +56,7 @@ class RecordReaderTest : public ::testing::Test {
     options.text_rule = std::move(rule);
     return options;
   }
-  test::TemporaryFolder folder_;
+  testing::Scratch folder_;
 };
 
 const RecordRule kLines{RecordRule::Kind::lines};
@@ -96,8 +98,8 @@ TEST_F(RecordReaderTest, SkipsAByteOrderMarkAtTheStartOnly) {
                  text(kLines))
                 .records,
             (std::vector<Seen>{{"a", 1, 3}, {"\uFEFFb", 2, 5}}));
-  EXPECT_EQ(read_all({file("a.gz", test::gzip("\xEF\xBB\xBF"
-                                              "a\n"))},
+  EXPECT_EQ(read_all({file("a.gz", testing::gzip("\xEF\xBB\xBF"
+                                                 "a\n"))},
                      text(kLines))
                 .records,
             (std::vector<Seen>{{"a", 1, 3}}));
@@ -149,7 +151,7 @@ TEST_F(RecordReaderTest, RecordsBeyondTheLimitArePassedOver) {
 }
 
 TEST_F(RecordReaderTest, DamagedFilesEndWithTheNewsAndReadingGoesOn) {
-  const std::string good = test::gzip("{\"text\":\"a\"}\n");
+  const std::string good = testing::gzip("{\"text\":\"a\"}\n");
   RecordReaderOptions options;
   const Reading reading = read_all({file("cut.gz", good.substr(0, good.size() - 3)), file("wide.jsonl", "\xFF\xFE{\0"),
                                     file("list.json", "[\n {\"text\": \"a\"}\n]"), file("good.gz", good)},
@@ -169,9 +171,10 @@ TEST_F(RecordReaderTest, SharesAreAPartition) {
   std::string lines, marks;
   for (int i = 0; i < 9000; ++i) lines += "line " + std::to_string(i) + std::string(random() % 90, 'x') + "\n";
   for (int i = 0; i < 3000; ++i) marks += "text " + std::to_string(i) + std::string(random() % 90, '\n') + "<end>\n";
-  const std::vector<InputFile> files = {
-      file("a.txt", lines), file("b.txt", "one line\n"),      file("empty.txt", ""), file("c.txt", test::gzip(lines)),
-      file("d.txt", marks), file("e.txt", test::zstd(lines)), file("f.txt", "")};
+  const std::vector<InputFile> files = {file("a.txt", lines),  file("b.txt", "one line\n"),
+                                        file("empty.txt", ""), file("c.txt", testing::gzip(lines)),
+                                        file("d.txt", marks),  file("e.txt", testing::zstd(lines)),
+                                        file("f.txt", "")};
   for (const RecordRule& rule : {kLines, mark("<end>"), kWhole}) {
     RecordReaderOptions options = text(rule);
     const Reading whole = read_all(files, options);
@@ -191,7 +194,7 @@ TEST_F(RecordReaderTest, SharesAreAPartition) {
   }
   RecordReaderOptions options;
   options.parts = 2;
-  test::expect_error(ErrorKind::usage, "--part", [&] { RecordReader({{"-", 0}}, options); });
+  testing::expect_error(ErrorKind::usage, "--part", [&] { RecordReader({{"-", 0}}, options); });
 }
 
 TEST(DetectFormat, ByContentFirst) {
@@ -209,15 +212,15 @@ TEST(DetectFormat, ByContentFirst) {
   EXPECT_EQ(detect("a", "some words"), DocumentFormat::txt);
   EXPECT_EQ(detect("-", "some words"), DocumentFormat::jsonl);
   EXPECT_EQ(detect("a.txt", "[Illustration]\nChapter"), DocumentFormat::txt);
-  test::expect_error(ErrorKind::format, "JSON array", [&] { detect("a.json", "[]"); });
-  test::expect_error(ErrorKind::format, "JSON array", [&] { detect("a.txt", "[\n  {\"text\""); });
+  testing::expect_error(ErrorKind::format, "JSON array", [&] { detect("a.json", "[]"); });
+  testing::expect_error(ErrorKind::format, "JSON array", [&] { detect("a.txt", "[\n  {\"text\""); });
 }
 
 TEST(InputFiles, FilesFoldersAndPatterns) {
-  test::TemporaryFolder folder;
+  testing::Scratch folder;
   for (const char* name : {"b.jsonl", "a.txt", "sub/c.json.gz", "sub/deeper/d.jsonl.zst", "README.md", ".hidden.txt",
                            "_logs/x.txt", "none/x.md", "sub/e.parquet"}) {
-    test::write_bytes(folder / name, "x");
+    testing::put_file(folder.file(name), "x");
   }
   const auto names = [&](const std::vector<std::string>& arguments) {
     std::vector<std::string> found;
@@ -229,13 +232,13 @@ TEST(InputFiles, FilesFoldersAndPatterns) {
   EXPECT_EQ(names({folder.path().string()}),
             (std::vector<std::string>{"a.txt", "b.jsonl", "sub/c.json.gz", "sub/deeper/d.jsonl.zst", "sub/e.parquet"}));
   EXPECT_EQ(find_input_files({folder.path().string()}).left_out.size(), 2u);
-  EXPECT_EQ(names({folder / "*.??*", "-", folder / "README.md"}),
+  EXPECT_EQ(names({folder.file("*.??*"), "-", folder.file("README.md")}),
             (std::vector<std::string>{"README.md", "a.txt", "b.jsonl", "-", "README.md"}));
-  EXPECT_EQ(find_input_files({folder / "a.txt"}).files[0].bytes, 1);
-  test::expect_error(ErrorKind::io, "nothing.txt", [&] { names({folder / "nothing.txt"}); });
-  test::expect_error(ErrorKind::io, "no file matches", [&] { names({folder / "*.nothing"}); });
-  test::expect_error(ErrorKind::io, "no document files", [&] { names({folder / "none"}); });
-  test::expect_error(ErrorKind::usage, "only once", [&] { names({"-", "-"}); });
+  EXPECT_EQ(find_input_files({folder.file("a.txt")}).files[0].bytes, 1);
+  testing::expect_error(ErrorKind::io, "nothing.txt", [&] { names({folder.file("nothing.txt")}); });
+  testing::expect_error(ErrorKind::io, "no file matches", [&] { names({folder.file("*.nothing")}); });
+  testing::expect_error(ErrorKind::io, "no document files", [&] { names({folder.file("none")}); });
+  testing::expect_error(ErrorKind::usage, "only once", [&] { names({"-", "-"}); });
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include <random>
+
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -10,6 +12,7 @@
 #include "keel/tokenizer/sentencepiece_tokenizer.h"
 #include "keel/tokenizer/test_support.h"
 #include "keel/tokenizer/utf8_repair.h"
+#include "support/mutate.h"
 
 namespace keel {
 namespace {
@@ -28,13 +31,13 @@ std::string training_text() {
 
 // A model trained here; `arguments` as of spm_train.
 std::string trained_model(const std::string& arguments) {
-  test::TemporaryFolder folder;
-  test::write_bytes(folder / "text", training_text());
-  const auto status = sentencepiece::SentencePieceTrainer::Train("--minloglevel=5 --input=" + (folder / "text") +
-                                                                 " --model_prefix=" + (folder / "m") +
+  testing::Scratch folder;
+  testing::put_file(folder.file("text"), training_text());
+  const auto status = sentencepiece::SentencePieceTrainer::Train("--minloglevel=5 --input=" + folder.file("text") +
+                                                                 " --model_prefix=" + folder.file("m") +
                                                                  " --hard_vocab_limit=false " + arguments);
   EXPECT_TRUE(status.ok()) << status.ToString();
-  return test::read_bytes(folder / "m.model");
+  return testing::get_file(folder.file("m.model"));
 }
 
 /// A model, and the library's own processor for it.
@@ -63,7 +66,7 @@ std::string random_text(std::mt19937_64& random, int parts) {
 }
 
 TEST(Sentencepiece, KnownIdsOfModelM) {
-  const auto model = test::model_m();
+  const auto model = testing::model_m();
   EXPECT_EQ(model->encode("the cat"), (Ids{283, 281}));
   EXPECT_EQ(model->encode(" the cat"), (Ids{312, 283, 281}));
   EXPECT_EQ(model->encode("🚀"), (Ids{312, 243, 162, 157, 131}));
@@ -77,7 +80,7 @@ TEST(Sentencepiece, KnownIdsOfModelM) {
 }
 
 TEST(Sentencepiece, TextNeverBecomesAControlToken) {
-  const auto model = test::model_m();
+  const auto model = testing::model_m();
   EXPECT_EQ(model->encode("</s>"), (Ids{312, 63, 50, 318, 65}));
   EXPECT_EQ(model->encode("<s>the"), (Ids{312, 63, 318, 65, 313, 282}));
   EXPECT_EQ(model->encode("<unk>"), (Ids{312, 63, 262, 110, 65}));
@@ -85,7 +88,7 @@ TEST(Sentencepiece, TextNeverBecomesAControlToken) {
 }
 
 TEST(Sentencepiece, KnowsItsVocabulary) {
-  const auto model = test::model_m();
+  const auto model = testing::model_m();
   EXPECT_EQ(model->vocab_size(), 330);
   EXPECT_EQ(model->largest_id(), 329);
   EXPECT_EQ(model->bos_id(), 1);
@@ -95,15 +98,15 @@ TEST(Sentencepiece, KnowsItsVocabulary) {
   EXPECT_EQ(model->piece(283), "\u2581the");
   EXPECT_EQ(model->piece(13), "<0x0A>");
   EXPECT_EQ(model->type(), "sentencepiece-bpe");
-  EXPECT_EQ(model->sha256(), sha256_hex(test::read_bytes(test::model_m_path())));
-  test::expect_error(ErrorKind::format, "330", [&] { model->piece(330); });
-  test::expect_error(ErrorKind::format, "330", [&] { model->decode(Ids{330}); });
-  test::expect_error(ErrorKind::format, "-1", [&] { model->decode(Ids{-1}); });
+  EXPECT_EQ(model->sha256(), sha256_hex(testing::get_file(testing::model_m_path())));
+  testing::expect_error(ErrorKind::format, "330", [&] { model->piece(330); });
+  testing::expect_error(ErrorKind::format, "330", [&] { model->decode(Ids{330}); });
+  testing::expect_error(ErrorKind::format, "-1", [&] { model->decode(Ids{-1}); });
 }
 
 // A document is cut only where that changes nothing; cutting anywhere else does.
 TEST(Sentencepiece, CutsAreExactAndNaiveOnesAreNot) {
-  const Pair pair(test::read_bytes(test::model_m_path()));
+  const Pair pair(testing::get_file(testing::model_m_path()));
   Ids apart = pair.ours->encode("the");
   for (int32_t id : pair.ours->encode(" cat")) apart.push_back(id);
   EXPECT_EQ(apart, (Ids{283, 312, 281}));
@@ -161,7 +164,7 @@ TEST(Sentencepiece, EveryKindOfModelGivesTheLibrarysIdsAndTexts) {
 }
 
 TEST(Sentencepiece, RoundTripsEveryTextWithByteFallback) {
-  const auto model = test::model_m();
+  const auto model = testing::model_m();
   std::mt19937_64 random(9);
   for (int i = 0; i < 2000; ++i) {
     std::string text = random_text(random, 1 + static_cast<int>(random() % 20));
@@ -171,7 +174,7 @@ TEST(Sentencepiece, RoundTripsEveryTextWithByteFallback) {
 }
 
 TEST(Sentencepiece, DecodesAsTokensCome) {
-  const auto model = test::model_m();
+  const auto model = testing::model_m();
   const std::unique_ptr<TokenDecoder> decoder = model->make_decoder();
   std::string text;
   std::vector<std::string> steps;
@@ -194,7 +197,7 @@ TEST(Sentencepiece, DecodesAsTokensCome) {
 }
 
 TEST(Sentencepiece, WhatCannotBeCutHasALimit) {
-  const auto model = test::model_m();
+  const auto model = testing::model_m();
   EXPECT_THROW(model->encode(std::string((64 << 20) + 1, 'x')), TextTooLong);
   const auto normalising = make_sentencepiece_tokenizer(trained_model("--model_type=bpe --vocab_size=400"), "model");
   EXPECT_THROW(normalising->encode(std::string((16 << 20) + 1, 'x')), TextTooLong);
@@ -205,10 +208,10 @@ TEST(Sentencepiece, WhatCannotBeCutHasALimit) {
 }
 
 TEST(Sentencepiece, OtherFilesAreRefusedByName) {
-  test::TemporaryFolder folder;
+  testing::Scratch folder;
   const auto refused = [&](ErrorKind kind, std::string_view content, std::string_view message) {
-    test::write_bytes(folder / "t", content);
-    test::expect_error(kind, message, [&] { load_tokenizer(folder / "t"); });
+    testing::put_file(folder.file("t"), content);
+    testing::expect_error(kind, message, [&] { load_tokenizer(folder.file("t")); });
   };
   refused(ErrorKind::format, "{\"version\": \"1.0\"}", "model");
   refused(ErrorKind::usage, "IQ== 0\nIg== 1\n", "tiktoken");
@@ -216,18 +219,18 @@ TEST(Sentencepiece, OtherFilesAreRefusedByName) {
   refused(ErrorKind::format, "hello world, this is text", "not a sentencepiece model");
   refused(ErrorKind::format, std::string(100, '\0'), "not a sentencepiece model");
   refused(ErrorKind::format, "\x12\x00", "not a sentencepiece model");
-  test::expect_error(ErrorKind::io, "missing", [&] { load_tokenizer(folder / "missing"); });
+  testing::expect_error(ErrorKind::io, "missing", [&] { load_tokenizer(folder.file("missing")); });
 }
 
 TEST(Sentencepiece, IsFoundInFolders) {
-  test::TemporaryFolder folder;
-  test::expect_error(ErrorKind::io, "no tokenizer", [&] { load_tokenizer(folder.path()); });
-  const std::string model = test::read_bytes(test::model_m_path());
-  test::write_bytes(folder / "other.model", model);
+  testing::Scratch folder;
+  testing::expect_error(ErrorKind::io, "no tokenizer", [&] { load_tokenizer(folder.path()); });
+  const std::string model = testing::get_file(testing::model_m_path());
+  testing::put_file(folder.file("other.model"), model);
   EXPECT_EQ(load_tokenizer(folder.path())->path(), folder.path() / "other.model");
-  test::write_bytes(folder / "second.model", model);
-  test::expect_error(ErrorKind::usage, "several", [&] { load_tokenizer(folder.path()); });
-  test::write_bytes(folder / "tokenizer.model", model);
+  testing::put_file(folder.file("second.model"), model);
+  testing::expect_error(ErrorKind::usage, "several", [&] { load_tokenizer(folder.path()); });
+  testing::put_file(folder.file("tokenizer.model"), model);
   EXPECT_EQ(load_tokenizer(folder.path())->path(), folder.path() / "tokenizer.model");
 }
 
@@ -235,12 +238,12 @@ TEST(Sentencepiece, IsFoundInFolders) {
 class DamagedModel : public ::testing::Test {
  protected:
   void try_mutations(const std::string& bytes, int count, uint64_t seed) {
-    std::mt19937_64 random(seed);
+    testing::Random random(seed);
     int refused = 0;
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     for (int i = 0; i < count; ++i) {
       try {
-        const auto model = make_sentencepiece_tokenizer(test::mutated(bytes, random), "model");
+        const auto model = make_sentencepiece_tokenizer(testing::mutated(bytes, random), "model");
         const Ids ids = model->encode("the cat sat on a \u00e9\u0301 ﬁ 日本語 mat\n  </s>");
         model->decode(ids);
       } catch (const Error& error) {
@@ -248,13 +251,13 @@ class DamagedModel : public ::testing::Test {
         ++refused;
       }
     }
-    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
     EXPECT_GT(refused, count / 10);
   }
 };
 
 TEST_F(DamagedModel, Bpe) {
-  try_mutations(test::read_bytes(test::model_m_path()), 3000, 1);
+  try_mutations(testing::get_file(testing::model_m_path()), 3000, 1);
 }
 
 // The head of the file (pieces), and the compiled normalisation rules, which the library follows blindly.
@@ -289,15 +292,15 @@ TEST_F(DamagedModel, NormalisationRules) {
 // ---- independent values ----
 
 int compare_with_golden(const std::string& model, const std::string& golden) {
-  const auto tokenizer = load_tokenizer(test::large_test_data() + "/data/tokenizers/sentencepiece/" + model);
-  const auto by_id = test::golden_lines(golden);
+  const auto tokenizer = load_tokenizer(testing::test_data()->string() + "/data/tokenizers/sentencepiece/" + model);
+  const auto by_id = testing::golden_lines(golden);
   int compared = 0;
-  for (const auto& [id, bytes] : test::golden_documents()) {
+  for (const auto& [id, bytes] : testing::golden_documents()) {
     const auto found = by_id.find(id);
     if (found == by_id.end()) continue;
     std::string text;
     append_replacing_invalid_utf8(bytes, text);
-    test::expect_golden(found->second, tokenizer->encode(text), id);
+    testing::expect_golden(found->second, tokenizer->encode(text), id);
     ++compared;
   }
   return compared;
@@ -306,7 +309,7 @@ int compare_with_golden(const std::string& model, const std::string& golden) {
 TEST(SentencepieceGolden, Llama2) {
   KEEL_NEEDS_TEST_DATA();
   EXPECT_GE(compare_with_golden("llama2/tokenizer.model", "spm-llama2"), 580);
-  const auto tokenizer = load_tokenizer(test::large_test_data() + "/data/tokenizers/sentencepiece/llama2");
+  const auto tokenizer = load_tokenizer(testing::test_data()->string() + "/data/tokenizers/sentencepiece/llama2");
   EXPECT_EQ(tokenizer->encode("\U00012397\U0001340D"), (Ids{29871, 243, 149, 145, 154, 243, 150, 147, 144}));
 }
 
@@ -324,10 +327,10 @@ TEST(SentencepieceGolden, Tok512) {
 TEST(SentencepieceGolden, UnigramModelsGiveTheLibrarysIds) {
   KEEL_NEEDS_TEST_DATA();
   for (const char* name : {"t5-v1_1/spiece.model", "spm-test/test_model.model", "spm-test/test_ja_model.model"}) {
-    const Pair pair(test::read_bytes(test::large_test_data() + "/data/tokenizers/sentencepiece/" + name));
+    const Pair pair(testing::get_file(testing::test_data()->string() + "/data/tokenizers/sentencepiece/" + name));
     for (const nlohmann::json& entry :
-         test::json_lines(test::read_bytes(test::large_test_data() + "/golden/tokens/texts.jsonl"))) {
-      const std::string text = test::golden_text(entry);
+         testing::json_lines(testing::get_file(testing::test_data()->string() + "/golden/tokens/texts.jsonl"))) {
+      const std::string text = testing::golden_text(entry);
       ASSERT_EQ(pair.ours->encode(text), pair.library_ids(text)) << name << " " << entry["id"];
     }
   }

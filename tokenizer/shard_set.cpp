@@ -18,6 +18,7 @@ ShardSet::ShardSet(const fs::path& folder, const std::string& name, TokenDtype t
     : folder_(folder), name_(name), type_(type), shard_tokens_(shard_tokens) {}
 
 void ShardSet::start_shard() {
+  if (!open_.empty()) open_.back().suspend();  // however many shards a file makes, one descriptor is open
   open_.emplace_back(folder_ / fmt::format("{}-{:05}", name_, started_++), type_);
 }
 

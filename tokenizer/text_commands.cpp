@@ -120,6 +120,10 @@ DocumentRange parse_document_range(const std::optional<std::string>& text, int64
   range.begin = number(std::string_view(*text).substr(0, colon), 0);
   range.end =
       colon == std::string::npos ? range.begin + 1 : number(std::string_view(*text).substr(colon + 1), documents);
+  if (range.begin > range.end && colon != std::string::npos && range.begin <= documents) {
+    throw Error(ErrorKind::usage, "'" + *text + "' ends before it begins", "--doc",
+                "N:M goes up to but not including M");
+  }
   if (range.begin > range.end || range.end > documents) {
     throw Error(ErrorKind::usage, fmt::format("document {} is beyond the {} there are", *text, documents), "--doc");
   }
@@ -186,7 +190,7 @@ std::string info_table(const TokenDataset& data, bool verified) {
 }
 
 std::string encode_summary(const EncodeResult& result, const std::string& out) {
-  return fmt::format("{}: {}, {} ({}) in {}, {:.2f} bytes a token, {:.1f} MB/s\n", out,
+  return fmt::format("{}: {}, {} ({}) in {}, {:.2f} bytes of text a token, {:.1f} MB/s of text\n", out,
                      counted(result.documents, "document"), counted(result.tokens, "token"), to_string(result.type),
                      counted(static_cast<int64_t>(result.shards.size()), "shard"),
                      static_cast<double>(result.text_bytes) / static_cast<double>(result.tokens),

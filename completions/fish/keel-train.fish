@@ -14,7 +14,7 @@ complete -c keel-train -l data -r -f -a '(__fish_complete_directories)' -d 'Trai
 complete -c keel-train -l val-data -r -f -a '(__fish_complete_directories)' -d 'Validation data, likewise; by default the val shards of data.path.'
 complete -c keel-train -l data-format -r -f -a 'auto keel megatron llmc nanogpt' -d 'Format of the data where its content can'\''t tell.'
 complete -c keel-train -l out -r -f -a '(__fish_complete_directories)' -d 'Run directory to write.'
-complete -c keel-train -l init -r -f -a '(__fish_complete_directories)' -d 'Start from this model folder, checkpoint or run'\''s newest checkpoint.'
+complete -c keel-train -l init -r -f -a '(__fish_complete_directories)' -d 'Start from the weights, and nothing else, of this model folder, checkpoint or run'\''s newest checkpoint.'
 complete -c keel-train -l steps -r -d 'Length of the run (or tokens, flops, tokens_per_parameter).'
 complete -c keel-train -l resume -d 'Continue what was begun.'
 complete -c keel-train -l override -r -f -a '(__keel_train_settings)' -d 'With --resume: change a setting from here on; recorded in run.json.'

@@ -16,7 +16,7 @@ enum class Device { cpu };
 /// host except through memory that the caller reads after synchronize(). One Context is used by one thread at a time.
 class KEEL_API Context {
  public:
-  /// A CPU context with this many OpenMP threads (>= 1).
+  /// A CPU context with this many OpenMP threads (>= 1). Error(memory) if the system does not give that many.
   explicit Context(int threads, Isa isa = best_isa());
   ~Context();
   Context(const Context&) = delete;

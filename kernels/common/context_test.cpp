@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "keel/base/error.h"
+#include "support/child.h"
+#include "support/no_threads.h"
+
 namespace keel {
 namespace {
 
@@ -19,6 +23,21 @@ TEST(Context, ScratchGrowsAndStays) {
   EXPECT_EQ(context.scratch_bytes(), 192);
   Context other(1);
   EXPECT_NE(other.scratch(129), context.scratch(129));
+}
+
+TEST(Context, ThreadsThatCannotBeHadAreAnError) {
+  const auto result = testing::run_in_child([] {
+    if (!testing::forbid_threads()) return 77;
+    const Context alone(1);
+    try {
+      const Context two(2);
+    } catch (const Error& error) {
+      return exit_code(error.kind());
+    }
+    return 0;
+  });
+  if (result.code == 77) GTEST_SKIP() << "threads cannot be limited here";
+  EXPECT_EQ(result.code, kExitDevice);
 }
 
 }  // namespace

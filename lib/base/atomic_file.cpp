@@ -207,14 +207,18 @@ void AtomicDirectory::commit(bool replace) {
   require_absent(path_, replace);
   sync_tree(temporary_);
   std::error_code code;
-  if (fs::exists(path_, code) && !fs::is_empty(path_, code)) {
+  if (replace && fs::exists(path_, code) && !fs::is_empty(path_, code)) {
     exchange(temporary_, path_);
     sync_directory(parent_of(path_));
     lock_.reset();
     fs::remove_all(temporary_, code);
     return;
   }
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw system_error("cannot write", path_, errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {  // refused by the system for a folder with something in it
+    const int error_number = errno;
+    if (!replace) require_absent(path_, false);
+    throw system_error("cannot write", path_, error_number);
+  }
   lock_.reset();
   sync_directory(parent_of(path_));
 }

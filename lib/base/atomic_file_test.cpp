@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <chrono>
 #include <thread>
 
@@ -232,6 +234,33 @@ TEST(AtomicDirectory, ReplacesOnlyWhenTold) {
   }
   EXPECT_EQ(names_in(dir / "run"), Names{"g"});
   EXPECT_EQ(names_in(dir.path()), Names{"run"});
+}
+
+TEST(AtomicDirectory, OneOfTwoAtATimeGetsTheName) {
+  const TempDir dir;
+  for (int round = 0; round < 30; ++round) {
+    const fs::path target = dir / ("run" + std::to_string(round));
+    std::barrier both(2);
+    std::atomic<int> committed{0};
+    std::atomic<int> refused{0};
+    const auto make = [&](const std::string& name) {
+      AtomicDirectory folder(target);
+      for (int i = 0; i < 40; ++i) put_file(folder.temporary() / (name + std::to_string(i)), "text");
+      both.arrive_and_wait();
+      try {
+        folder.commit();
+        ++committed;
+      } catch (const Error& error) {
+        refused += error.kind() == ErrorKind::usage ? 1 : 0;
+      }
+    };
+    std::thread other(make, "a");
+    make("b");
+    other.join();
+    ASSERT_EQ(committed, 1) << round;
+    ASSERT_EQ(refused, 1) << round;
+    ASSERT_EQ(names_in(target).size(), 40U);
+  }
 }
 
 }  // namespace

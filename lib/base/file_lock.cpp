@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -32,7 +33,9 @@ std::string holder_of(int descriptor) {
 }  // namespace
 
 FileLock::FileLock(const std::filesystem::path& path, const std::string& what)
-    : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    : path_(std::filesystem::absolute(path)),
+      what_(what),
+      descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
   if (!descriptor_) throw system_error("cannot create", path, errno);
   if (!try_lock(descriptor_.get(), path)) {
     throw Error(ErrorKind::io, what + " is in use by " + holder_of(descriptor_.get()), path.string());
@@ -41,6 +44,13 @@ FileLock::FileLock(const std::filesystem::path& path, const std::string& what)
       "process " + std::to_string(::getpid()) + " on host " + host_name() + " since " + utc_time() + "\n";
   if (::ftruncate(descriptor_.get(), 0) != 0) throw system_error("cannot write", path, errno);
   write_all(descriptor_.get(), owner.data(), std::ssize(owner), path);
+}
+
+void FileLock::require_in_place() const {
+  struct stat locked, named;
+  const bool same = ::fstat(descriptor_.get(), &locked) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+                    locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
+  if (!same) throw Error(ErrorKind::io, what_ + " was removed or replaced while in use", path_.parent_path().string());
 }
 
 bool FileLock::is_held(const std::filesystem::path& path) {

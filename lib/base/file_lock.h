@@ -18,10 +18,16 @@ class KEEL_API FileLock {
   FileLock(FileLock&&) noexcept = default;
   FileLock& operator=(FileLock&&) noexcept = default;
 
+  /// Error(io) if the file is no longer the one that was locked: it was removed, moved or replaced with its folder, and
+  /// another process may hold a lock under the same name.
+  void require_in_place() const;
+
   /// True if somebody holds the lock now. A missing file is not held.
   static bool is_held(const std::filesystem::path& path);
 
  private:
+  std::filesystem::path path_;
+  std::string what_;
   Descriptor descriptor_;
 };
 

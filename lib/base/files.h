@@ -22,6 +22,12 @@ KEEL_API std::string read_file(const std::filesystem::path& path, int64_t max_by
 /// The same of stdin, "stdin" in messages.
 KEEL_API std::string read_stdin(int64_t max_bytes = int64_t{1} << 30, ErrorKind too_large = ErrorKind::format);
 
+/// A small file that is kept in memory.
+struct FileContent {
+  std::string name;  ///< without a folder
+  std::string bytes;
+};
+
 /// Bytes of a regular file. Error(io) if it is missing or something else.
 KEEL_API int64_t size_of_file(const std::filesystem::path& path);
 

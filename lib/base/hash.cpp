@@ -10,6 +10,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/files.h"
+#include "keel/base/signals.h"
 
 namespace keel {
 namespace {
@@ -19,6 +20,7 @@ void update_from_file(Hash& hash, const std::filesystem::path& path) {
   const Descriptor file = open_regular_file(path);
   std::vector<char> block(size_t{1} << 20);
   for (;;) {
+    throw_if_stopped();
     const ssize_t got = ::read(file.get(), block.data(), block.size());
     if (got == 0) return;
     if (got < 0) {

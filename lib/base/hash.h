@@ -57,7 +57,7 @@ class KEEL_API Sha256 {
   std::unique_ptr<State> state_;
 };
 
-/// 64 hexadecimal digits.
+/// 64 hexadecimal digits. Of files: Error(io), and Stopped on a signal.
 KEEL_API std::string sha256_hex(std::string_view text);
 KEEL_API std::string sha256_of_file(const std::filesystem::path& path);
 /// 16 hexadecimal digits.

@@ -1,4 +1,5 @@
 #include "keel/base/hash.h"
+#include "keel/base/signals.h"
 
 #include <gtest/gtest.h>
 
@@ -53,6 +54,15 @@ TEST(Hashes, OfFiles) {
   EXPECT_EQ(sha256_of_file(dir / "f"), sha256_hex(text));
   EXPECT_EQ(xxh3_of_file(dir / "f"), hex(xxh3(text)));
   EXPECT_EQ(testing::error_of([&] { (void)xxh3_of_file(dir / "none"); }).kind(), ErrorKind::io);
+}
+
+TEST(Hashes, OfFilesHeedSignals) {
+  const TempDir dir;
+  testing::put_file(dir / "f", "text");
+  request_stop(2);
+  EXPECT_THROW((void)sha256_of_file(dir / "f"), Stopped);
+  EXPECT_THROW((void)xxh3_of_file(dir / "f"), Stopped);
+  clear_stop();
 }
 
 }  // namespace

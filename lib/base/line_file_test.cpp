@@ -111,6 +111,21 @@ TEST(FileLock, IsExclusiveAndNamesItsHolder) {
   const FileLock again(dir / "lock", "run directory");
 }
 
+TEST(FileLock, NoticesThatItsFolderIsAnotherOne) {
+  const TempDir dir;
+  const auto run = dir / "run";
+  std::filesystem::create_directory(run);
+  const FileLock lock(run / "lock", "the run directory");
+  EXPECT_NO_THROW(lock.require_in_place());
+  std::filesystem::rename(run, dir / "moved");
+  const std::string wanted = "the run directory was removed or replaced while in use (" + run.string() + ")";
+  EXPECT_EQ(std::string(error_of([&] { lock.require_in_place(); }).what()), wanted);
+  std::filesystem::create_directory(run);
+  const FileLock other(run / "lock", "the run directory");
+  EXPECT_EQ(std::string(error_of([&] { lock.require_in_place(); }).what()), wanted);
+  EXPECT_NO_THROW(other.require_in_place());
+}
+
 TEST(FileLock, EndsWithTheProcess) {
   const TempDir dir;
   const auto result = run_in_child([&]() -> int {

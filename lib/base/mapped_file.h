@@ -10,7 +10,8 @@
 namespace keel {
 
 /// A whole file, mapped read-only. Pages are shared with the system's cache: they are not anonymous memory.
-/// A file that another process shortens while it is mapped ends this process by SIGBUS: map what is complete only.
+/// A file that another process shortens while it is mapped ends this process by SIGBUS (see
+/// install_signal_handlers for what a tool says then): map what is complete only.
 class KEEL_API MappedFile {
  public:
   enum class Advice { normal, sequential, random, will_need };

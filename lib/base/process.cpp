@@ -187,4 +187,10 @@ ProcessMemory process_memory() {
   return {proc_kilobytes(kStatus, "RssAnon"), proc_kilobytes(kStatus, "VmRSS"), proc_kilobytes(kStatus, "VmHWM")};
 }
 
+Error thread_error(int threads, const std::system_error& refused) {
+  return {
+      ErrorKind::memory, "cannot start " + std::to_string(threads) + " threads", refused.code().message(),
+      "ask for fewer, or raise the limits of processes and memory (ulimit -u, ulimit -v, a container's pids limit)"};
+}
+
 }  // namespace keel

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "keel/base/error.h"
 #include "keel/base/export.h"
 
 namespace keel {
@@ -31,5 +33,8 @@ struct ProcessMemory {
 };
 /// Of this process, from /proc/self/status; zeros where there is none.
 KEEL_API ProcessMemory process_memory();
+
+/// The Error(memory) for a thread that could not be started, of `threads` that were wanted.
+KEEL_API Error thread_error(int threads, const std::system_error& refused);
 
 }  // namespace keel

@@ -1,12 +1,18 @@
 #include "keel/base/report.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "keel/base/atomic_file.h"
 #include "keel/base/clock.h"
+#include "keel/base/error.h"
 #include "keel/base/files.h"
 #include "keel/base/hash.h"
 #include "keel/base/log.h"
@@ -15,6 +21,54 @@
 #include "keel/base/version.h"
 
 namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A path without links, dots and a slash at its end, of something that need not exist.
+fs::path resolved(const fs::path& path) {
+  std::error_code code;
+  fs::path full = fs::weakly_canonical(fs::absolute(path, code), code);
+  if (code) full = fs::absolute(path, code).lexically_normal();
+  return full.has_filename() || !full.has_relative_path() ? full : full.parent_path();
+}
+
+/// Where a file lies: itself and all folders above it.
+class Place {
+ public:
+  explicit Place(const fs::path& path) : path_(resolved(path)) {
+    for (fs::path above = path_;; above = above.parent_path()) {
+      if (const auto id = identity(above)) identities_.insert(*id);
+      if (!above.has_relative_path()) break;
+    }
+  }
+
+  /// True for this file, by whatever name, and for a folder above it.
+  bool is_or_lies_in(const fs::path& other) const {
+    if (const auto id = identity(other)) return identities_.contains(*id);
+    const fs::path outer = resolved(other);
+    return std::mismatch(outer.begin(), outer.end(), path_.begin(), path_.end()).first == outer.end();
+  }
+
+ private:
+  using Identity = std::pair<dev_t, ino_t>;
+  static std::optional<Identity> identity(const fs::path& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+    return Identity(status.st_dev, status.st_ino);
+  }
+
+  fs::path path_;
+  std::set<Identity> identities_;
+};
+
+/// A name of what the shell has opened for us, a file too.
+bool names_descriptor(const std::string& path) {
+  return path == "/dev/stdout" || path == "/dev/stderr" || path.starts_with("/dev/fd/") ||
+         path.starts_with("/proc/self/fd/");
+}
+
+}  // namespace
 
 struct Report::State {
   Json head;
@@ -73,17 +127,24 @@ void Report::write(const std::filesystem::path& path) const {
   }
 }
 
-void Report::require_writable(const std::filesystem::path& path) {
+void Report::require_writable(const fs::path& path, bool force, const std::vector<fs::path>& kept) {
   if (path == "-") return;
   std::error_code code;
-  const std::filesystem::file_status status = std::filesystem::status(path, code);
-  const bool is_special = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
-                          !std::filesystem::is_directory(status);
-  if (!is_special) {
-    const AtomicFile probe(path);
-  } else if (::access(path.c_str(), W_OK) != 0) {  // opening a pipe would wait for its reader
-    throw system_error("cannot write", path, errno);
+  const fs::file_status status = fs::status(path, code);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
+    // Opening a pipe would wait for its reader.
+    if (::access(path.c_str(), W_OK) != 0) throw system_error("cannot write", path, errno);
+    return;
   }
+  const Place place(path);
+  for (const fs::path& own : kept) {
+    if (!own.empty() && place.is_or_lies_in(own)) {
+      throw Error(ErrorKind::usage, "a report can't go where this command reads or writes", path.string(),
+                  "it would touch " + own.string() + "; give it a name elsewhere");
+    }
+  }
+  if (fs::is_regular_file(status) && !names_descriptor(path.string())) require_absent(path, force);
+  const AtomicFile probe(path);
 }
 
 }  // namespace keel

@@ -44,9 +44,14 @@ class KEEL_API Report {
   /// to_json to a file, atomically, or to stdout for "-". Error(io).
   void write(const std::filesystem::path& path) const;
 
-  /// Error(io) if write(path) would fail as things are: a missing or read-only folder, a folder's own name. For long
-  /// jobs to ask before they begin; leaves nothing behind.
-  static void require_writable(const std::filesystem::path& path);
+  /// Whether write(path) may and can be done, for long jobs to ask before they begin; leaves nothing behind. "-", pipes
+  /// and devices always may be written. Error(usage)
+  ///   if `path` is one of `kept`, or lies in one that is a folder or is to become one, by whatever name: what the
+  ///   command itself reads or makes, which even `force` does not give up;
+  ///   if a file is there and `force` is not set.
+  /// Error(io) if the write would fail as things are: a missing or read-only folder, a folder's own name.
+  static void require_writable(const std::filesystem::path& path, bool force,
+                               const std::vector<std::filesystem::path>& kept);
 
  private:
   struct State;

@@ -67,17 +67,36 @@ TEST(Report, GoesToAFileOrStdout) {
 TEST(Report, PathsAreCheckedBeforehandAndLeftAlone) {
   const TempDir dir;
   const auto problem = [](const std::filesystem::path& path) {
-    return testing::error_of([&] { Report::require_writable(path); }).kind();
+    return testing::error_of([&] { Report::require_writable(path, false, {}); }).kind();
   };
   EXPECT_EQ(problem(dir / "none/report.json"), ErrorKind::io);
   EXPECT_EQ(problem(dir / "."), ErrorKind::io);
   testing::put_file(dir / "old.json", "kept");
-  Report::require_writable(dir / "old.json");
-  Report::require_writable(dir / "new.json");
-  Report::require_writable("/dev/null");
-  Report::require_writable("-");
+  KEEL_EXPECT_ERROR(Report::require_writable(dir / "old.json", false, {}), ErrorKind::usage,
+                    "output exists already (" + (dir / "old.json").string() + "): use --force to replace it");
+  Report::require_writable(dir / "old.json", true, {});
+  Report::require_writable(dir / "new.json", false, {dir / "old.json", dir / "run", ""});
+  Report::require_writable("/dev/null", false, {"/dev"});
+  Report::require_writable("-", false, {});
   EXPECT_EQ(testing::get_file(dir / "old.json"), "kept");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir / "."), {}), 1);
+}
+
+TEST(Report, WhatACommandReadsAndMakesIsNeverReplaced) {
+  namespace fs = std::filesystem;
+  const TempDir dir;
+  testing::put_file(dir / "in.txt", "kept");
+  fs::create_hard_link(dir / "in.txt", dir / "hard");
+  fs::create_symlink("in.txt", dir / "link");
+  fs::create_directories(dir / "data/sub");
+  fs::create_directory_symlink("data", dir / "other");
+  const std::vector<fs::path> kept{dir / "in.txt", dir / "data/", dir / "run/"};  // run is still to be made
+  for (const char* name : {"in.txt", "./sub/../in.txt", "hard", "link", "data/manifest.json", "data/sub/new.json",
+                           "other/new.json", "run/run.json", "data/../run/x", "run"}) {
+    const Error error = testing::error_of([&] { Report::require_writable(dir / name, true, kept); });
+    EXPECT_EQ(error.kind(), ErrorKind::usage) << name << ": " << error.what();
+  }
+  Report::require_writable(dir / "runs.json", false, kept);
 }
 
 }  // namespace

@@ -1,6 +1,12 @@
 #include "keel/base/signals.h"
 
 #include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "keel/base/error.h"
 
 namespace keel {
 namespace detail {
@@ -19,14 +25,50 @@ void on_stop(int signal) {
   (void)::raise(signal);
 }
 
+// In static memory: a handler can't allocate.
+std::array<char, 256> lost_file_line;
+size_t lost_file_line_bytes = 0;
+
+/// Only calls that are safe in a signal handler. Another kind of SIGBUS comes again, without a handler.
+void on_lost_file(int signal, siginfo_t* info, void* /*context*/) {
+  if (info->si_code != BUS_ADRERR) {
+    (void)::signal(signal, SIG_DFL);
+    return;
+  }
+  (void)!::write(STDERR_FILENO, lost_file_line.data(), lost_file_line_bytes);
+  ::_exit(kExitIo);
+}
+
+void handle_lost_files(std::string_view tool) {
+  const std::string line =
+      std::string(tool.substr(0, 64)) +
+      ": error: a file in use became shorter or could not be read (SIGBUS): restore it and resume\n";
+  lost_file_line_bytes = std::min(line.size(), lost_file_line.size());
+  std::copy_n(line.begin(), lost_file_line_bytes, lost_file_line.begin());
+  struct sigaction action {};
+  action.sa_sigaction = on_lost_file;
+  action.sa_flags = SA_SIGINFO;
+  (void)::sigemptyset(&action.sa_mask);
+  (void)::sigaction(SIGBUS, &action, nullptr);
+}
+
+bool is_ignored(int signal) {
+  struct sigaction current {};
+  return ::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
-void install_signal_handlers() {
+void install_signal_handlers([[maybe_unused]] std::string_view tool) {
+#ifndef __SANITIZE_ADDRESS__
+  handle_lost_files(tool);
+#endif
   struct sigaction action {};
   action.sa_handler = on_stop;
   action.sa_flags = SA_RESTART;
   (void)::sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) (void)::sigaction(signal, &action, nullptr);
+  if (!is_ignored(SIGHUP)) (void)::sigaction(SIGHUP, &action, nullptr);
   for (const int signal : {SIGPIPE, SIGXFSZ}) (void)::signal(signal, SIG_IGN);
 }
 
@@ -47,6 +89,8 @@ std::string signal_name(int signal) {
       return "SIGINT";
     case SIGTERM:
       return "SIGTERM";
+    case SIGHUP:
+      return "SIGHUP";
     case SIGUSR1:
       return "SIGUSR1";
     default:

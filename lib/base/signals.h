@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <string>
+#include <string_view>
 
 #include "keel/base/export.h"
 
@@ -12,9 +13,11 @@ KEEL_API extern std::atomic<int> stop_signal_value;
 KEEL_API extern std::atomic<int> stop_count_value;
 }  // namespace detail
 
-/// From now on SIGINT, SIGTERM and SIGUSR1 only ask to stop; SIGPIPE and SIGXFSZ are ignored, so that writes fail with
+/// From now on SIGINT, SIGTERM, SIGUSR1 and, unless it is ignored (nohup), SIGHUP only ask to stop; SIGPIPE and SIGXFSZ are ignored, so that writes fail with
 /// an error. The third request ends the process at once (files under their final names are complete even then).
-KEEL_API void install_signal_handlers();
+/// SIGBUS from a mapped file that became shorter, or whose disk failed, ends the process with one line that begins with
+/// "<tool>: error:" and code 4; any other SIGBUS is a bug and stays as it was (all of them in builds with AddressSanitizer).
+KEEL_API void install_signal_handlers(std::string_view tool = "keel");
 
 /// True once a stop was asked for. One relaxed load: fit for inner loops.
 inline bool stop_requested() noexcept {
@@ -35,7 +38,7 @@ KEEL_API void clear_stop() noexcept;
 
 /// "SIGINT"; "signal 9" for one without a name here.
 KEEL_API std::string signal_name(int signal);
-/// 130 SIGINT, 143 SIGTERM, 138 SIGUSR1.
+/// 130 SIGINT, 143 SIGTERM, 138 SIGUSR1, 129 SIGHUP.
 constexpr int exit_code_of_signal(int signal) noexcept {
   return 128 + signal;
 }

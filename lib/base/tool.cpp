@@ -85,7 +85,7 @@ std::string tool_in_terminate;
 
 int run_tool(int argc, char** argv, const Tool& tool, const ToolBody& body) {
   occupy_standard_descriptors();
-  install_signal_handlers();
+  install_signal_handlers(tool.name);
   tool_in_terminate = tool.name;
   std::set_terminate(on_terminate);
   try {

@@ -10,10 +10,12 @@
 
 #include "keel/base/error.h"
 #include "keel/base/log.h"
+#include "keel/base/mapped_file.h"
 #include "keel/base/output.h"
 #include "keel/base/signals.h"
 #include "keel/base/version.h"
 #include "support/child.h"
+#include "support/temp_dir.h"
 
 namespace keel {
 namespace {
@@ -166,8 +168,19 @@ TEST(RunTool, AMissingStdoutNeverLandsInAFile) {
   EXPECT_EQ(run_with_stdout([] { return -1; }, 0).code, 0);
 }
 
+TEST(Signals, AHangupThatIsIgnoredStaysSo) {
+  (void)::signal(SIGHUP, SIG_IGN);  // as nohup does
+  const ChildResult result = run_body([](const Options&) {
+    (void)::raise(SIGHUP);
+    return stop_requested() ? 91 : 0;
+  });
+  (void)::signal(SIGHUP, SIG_DFL);
+  EXPECT_EQ(result.code, 0);
+}
+
 TEST(Signals, AskToStop) {
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+  (void)::signal(SIGHUP, SIG_DFL);  // whatever started the tests
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
     const ChildResult result = run_body([&](const Options&) {
       if (stop_requested() || stop_signal() != 0) return 90;
       throw_if_stopped();
@@ -182,6 +195,7 @@ TEST(Signals, AskToStop) {
   EXPECT_EQ(exit_code_of_signal(SIGINT), 130);
   EXPECT_EQ(exit_code_of_signal(SIGTERM), 143);
   EXPECT_EQ(exit_code_of_signal(SIGUSR1), 138);
+  EXPECT_EQ(exit_code_of_signal(SIGHUP), 129);
   EXPECT_EQ(signal_name(SIGKILL), "signal 9");
 }
 
@@ -204,6 +218,34 @@ TEST(Signals, CanBeAskedForAndCleared) {
   clear_stop();
   EXPECT_FALSE(stop_requested());
   EXPECT_FALSE(stop_is_urgent());
+}
+
+TEST(RunTool, AMappedFileThatShrinksIsOneLine) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "left to the sanitizer";
+#endif
+  const testing::TempDir dir;
+  testing::put_file(dir / "f", std::string(100'000, 'x'));
+  const ChildResult result = run({"--out", "d"}, [&](const Options&) {
+    const MappedFile file(dir / "f");
+    std::filesystem::resize_file(dir / "f", 0);
+    return static_cast<int>(*static_cast<const volatile std::byte*>(file.bytes().data() + 50'000));
+  });
+  EXPECT_EQ(result.code, kExitIo);
+  EXPECT_EQ(result.err,
+            "keel-test: error: a file in use became shorter or could not be read (SIGBUS): restore it and resume\n");
+}
+
+TEST(RunTool, AnotherSigbusStaysACrash) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "left to the sanitizer";
+#endif
+  const ChildResult result = run({"--out", "d"}, [](const Options&) {
+    (void)::raise(SIGBUS);
+    (void)::raise(SIGBUS);
+    return 0;
+  });
+  EXPECT_EQ(result.signal, SIGBUS);
 }
 
 }  // namespace

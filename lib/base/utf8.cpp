@@ -1,5 +1,7 @@
 #include "keel/base/utf8.h"
 
+#include "keel/base/error.h"
+
 namespace keel {
 namespace {
 
@@ -47,6 +49,12 @@ std::string replace_invalid_utf8(std::string_view text) {
     }
   }
   return out;
+}
+
+void require_utf8_path(std::string_view what, std::string_view path) {
+  if (replace_invalid_utf8(path) == path) return;
+  throw Error(ErrorKind::usage, std::string(what) + " is a path that is not UTF-8, which no JSON file can record",
+              std::string(path), "rename it, or reach it by a link with a UTF-8 name");
 }
 
 }  // namespace keel

@@ -58,4 +58,8 @@ KEEL_API std::string one_line(std::string_view text);
 /// The text with each byte that is not part of valid UTF-8 replaced by U+FFFD.
 KEEL_API std::string replace_invalid_utf8(std::string_view text);
 
+/// Error(usage) unless the path is UTF-8: what JSON records of another would lead nowhere. `what` begins the message:
+/// "--out".
+KEEL_API void require_utf8_path(std::string_view what, std::string_view path);
+
 }  // namespace keel

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/errors.h"
+
 namespace keel {
 namespace {
 
@@ -17,6 +19,14 @@ TEST(OneLine, EscapesWhatSteersATerminal) {
 TEST(OneLine, TwiceIsOnce) {
   const std::string once = one_line("a\nb\\\x1b");
   EXPECT_EQ(one_line(once), once);
+}
+
+TEST(RequireUtf8Path, RefusesOtherNames) {
+  require_utf8_path("--out", "run/größe");
+  KEEL_EXPECT_ERROR(
+      require_utf8_path("--out", "run/gr\xf6\xdf"), ErrorKind::usage,
+      "--out is a path that is not UTF-8, which no JSON file can record (run/gr\\xf6\\xdf): rename it, or "
+      "reach it by a link with a UTF-8 name");
 }
 
 }  // namespace

@@ -6,9 +6,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "keel/base/export.h"
+#include "keel/base/files.h"
 #include "keel/base/json.h"
 #include "keel/checkpoint/model_folder.h"
 #include "keel/checkpoint/safetensors.h"
@@ -20,13 +22,17 @@ namespace keel {
 ///   model.safetensors            fp32 master weights under their Hugging Face names
 ///   optimizer-00000.safetensors  exp_avg.NAME, exp_avg_sq.NAME
 ///   trainer.json                 the caller's state, with "format_version"
-///   the tokenizer file           if the data has one, byte for byte
+///   the tokenizer's files         if the data has one, byte for byte
 ///   manifest.json                written last: {"format_version", "step", "saved", "version",
 ///                                "files": [{"name", "bytes", "xxh3"}]}
 /// A directory under its final name is complete: it is written under a temporary name beside it, every file and the
 /// directory are fsynced, then it is renamed. A save that is interrupted at any moment leaves the earlier checkpoints
 /// alone.
 inline constexpr int kCheckpointFormatVersion = 1;
+
+/// True for the names of a checkpoint's own files (config.json, model.safetensors, optimizer-*, trainer.json,
+/// manifest.json), which no file of a tokenizer can have.
+KEEL_API bool is_checkpoint_file_name(std::string_view name);
 
 /// What to save. Tensors are read from where they lie; nothing is copied in memory.
 struct CheckpointContents {
@@ -35,7 +41,7 @@ struct CheckpointContents {
   std::vector<TensorSource> model;
   std::vector<TensorSource> optimizer;  ///< no file when empty
   Json trainer;                         ///< an object; "format_version" is added
-  std::string tokenizer_path;           ///< copied; "" for none
+  std::vector<FileContent> tokenizer;   ///< its files, the main one first; none without a tokenizer
 };
 
 /// Which checkpoints stay after a save. The newest always does.
@@ -85,7 +91,7 @@ struct Checkpoint {
   std::string saved;  ///< when, ISO 8601 UTC
   std::string config_text;
   Json trainer;
-  std::string tokenizer_path;  ///< inside the checkpoint; "" when it has none
+  std::string tokenizer_path;  ///< its main file inside the checkpoint; "" when it has none
   TensorSet model;
   std::optional<TensorSet> optimizer;
 };

@@ -13,6 +13,7 @@ namespace keel::detail {
 inline constexpr const char* kConfigName = "config.json";
 inline constexpr const char* kModelName = "model.safetensors";
 inline constexpr const char* kOptimizerName = "optimizer-00000.safetensors";
+inline constexpr const char* kOptimizerStart = "optimizer-";
 inline constexpr const char* kTrainerName = "trainer.json";
 inline constexpr const char* kManifestName = "manifest.json";
 

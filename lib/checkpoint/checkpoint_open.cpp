@@ -26,12 +26,10 @@ void check_hashes(const fs::path& folder, const detail::CheckpointManifest& mani
   }
 }
 
-/// What is listed besides our own files is the tokenizer.
+/// What is listed besides our own files is the tokenizer, its main file first.
 std::string tokenizer_of(const fs::path& folder, const detail::CheckpointManifest& manifest) {
   for (const FileRecord& file : manifest.files) {
-    const bool ours = file.name == detail::kConfigName || file.name == detail::kModelName ||
-                      file.name == detail::kTrainerName || file.name.starts_with("optimizer-");
-    if (!ours) return (folder / file.name).string();
+    if (!is_checkpoint_file_name(file.name)) return (folder / file.name).string();
   }
   return "";
 }
@@ -39,7 +37,7 @@ std::string tokenizer_of(const fs::path& folder, const detail::CheckpointManifes
 std::vector<std::string> optimizer_files(const fs::path& folder, const detail::CheckpointManifest& manifest) {
   std::vector<std::string> paths;
   for (const FileRecord& file : manifest.files) {
-    if (file.name.starts_with("optimizer-")) paths.push_back((folder / file.name).string());
+    if (file.name.starts_with(detail::kOptimizerStart)) paths.push_back((folder / file.name).string());
   }
   return paths;
 }
@@ -54,6 +52,11 @@ std::string damage_of(const fs::path& folder) {
 }
 
 }  // namespace
+
+bool is_checkpoint_file_name(std::string_view name) {
+  return name == detail::kConfigName || name == detail::kModelName || name == detail::kTrainerName ||
+         name == detail::kManifestName || name.starts_with(detail::kOptimizerStart);
+}
 
 std::vector<CheckpointEntry> list_checkpoints(const std::string& run) {
   std::vector<CheckpointEntry> found;

@@ -13,7 +13,6 @@
 #include "keel/base/clock.h"
 #include "keel/base/error.h"
 #include "keel/base/files.h"
-#include "keel/base/mapped_file.h"
 #include "keel/checkpoint/checkpoint.h"
 
 namespace keel {
@@ -40,11 +39,6 @@ class FolderWriter {
   void text(const std::string& name, std::string_view content) { records_.push_back(write(name, content)); }
   void manifest(int64_t step) {
     (void)write(detail::kManifestName, detail::manifest_text({step, utc_time(), records_}));
-  }
-  void copy(const fs::path& source) {
-    const MappedFile file(source);
-    const auto bytes = file.bytes();
-    text(source.filename().string(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
 
  private:
@@ -98,7 +92,7 @@ int64_t checkpoint_bytes(const CheckpointContents& contents) {
   int64_t bytes = safetensors_bytes(contents.model) + static_cast<int64_t>(contents.config_text.size()) +
                   static_cast<int64_t>(trainer_text(contents).size()) + kManifestBytes;
   if (!contents.optimizer.empty()) bytes += safetensors_bytes(contents.optimizer);
-  if (!contents.tokenizer_path.empty()) bytes += MappedFile(contents.tokenizer_path).size();
+  for (const FileContent& file : contents.tokenizer) bytes += static_cast<int64_t>(file.bytes.size());
   return bytes;
 }
 
@@ -128,7 +122,7 @@ SavedCheckpoint save_checkpoint(const std::string& run, const CheckpointContents
   writer.tensors(detail::kModelName, contents.model);
   if (!contents.optimizer.empty()) writer.tensors(detail::kOptimizerName, contents.optimizer);
   writer.text(detail::kTrainerName, trainer_text(contents));
-  if (!contents.tokenizer_path.empty()) writer.copy(contents.tokenizer_path);
+  for (const FileContent& file : contents.tokenizer) writer.text(file.name, file.bytes);
   writer.manifest(contents.step);
   folder.commit(true);
   apply_retention(run, retention, saved);

@@ -31,12 +31,12 @@ bool has(const std::string& text, const std::string& part) {
 /// Contents that tell their step by every value.
 struct Model {
   std::vector<float> weights, momenta;
-  std::string tokenizer;
+  std::vector<FileContent> tokenizer;
 
-  Model(int64_t step, int64_t elements, std::string tokenizer_path = "")
+  Model(int64_t step, int64_t elements, std::vector<FileContent> tokenizer_files = {})
       : weights(elements, static_cast<float>(step)),
         momenta(elements, static_cast<float>(-step)),
-        tokenizer(std::move(tokenizer_path)) {}
+        tokenizer(std::move(tokenizer_files)) {}
 
   CheckpointContents contents(int64_t step) const {
     const auto n = static_cast<int64_t>(weights.size());
@@ -46,7 +46,7 @@ struct Model {
     contents.model = {float_tensor("w", {n}, weights)};
     contents.optimizer = {float_tensor("exp_avg.w", {n}, momenta), float_tensor("exp_avg_sq.w", {n}, momenta)};
     contents.trainer = Json{{"step", step}, {"tokens", 10 * step}};
-    contents.tokenizer_path = tokenizer;
+    contents.tokenizer = tokenizer;
     return contents;
   }
 };
@@ -86,7 +86,7 @@ std::vector<std::string> leftovers(const std::string& run) {
 
 TEST(Checkpoint, RoundTrip) {
   const Scratch scratch;
-  const Model model(42, 1000, scratch.write("data/m.model", "tokenizer bytes"));
+  const Model model(42, 1000, {{"m.json", "tokenizer bytes"}, {"a_config.json", "{}"}});
   const std::string run = scratch.file("run");
   std::vector<std::pair<int64_t, int64_t>> ticks;
   const SavedCheckpoint saved = save_checkpoint(run, model.contents(42), {},
@@ -106,6 +106,7 @@ TEST(Checkpoint, RoundTrip) {
   EXPECT_EQ(checkpoint.trainer.at("format_version"), kCheckpointFormatVersion);
   EXPECT_EQ(checkpoint.trainer.at("step"), 42);
   EXPECT_EQ(get_file(checkpoint.tokenizer_path), "tokenizer bytes");
+  EXPECT_EQ(get_file(saved.path + "/a_config.json"), "{}");
   EXPECT_TRUE(leftovers(run).empty());
   EXPECT_EQ(open_model_folder(saved.path).tensors.names(), std::vector<std::string>{"w"});
   EXPECT_EQ(open_model_folder(run).path, saved.path);

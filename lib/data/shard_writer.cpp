@@ -59,6 +59,21 @@ fs::path ShardWriter::bin_path() const {
   return with_suffix(prefix_, ".bin");
 }
 
+/// The open PREFIX.bin, at its end.
+int ShardWriter::bin() {
+  if (!bin_) {
+    bin_ = Descriptor(open(bin_path().c_str(), O_WRONLY | O_CLOEXEC));
+    if (!bin_ || lseek(bin_.get(), 0, SEEK_END) < 0) throw system_error("cannot write", bin_path(), errno);
+  }
+  return bin_.get();
+}
+
+void ShardWriter::suspend() {
+  if (!bin_) return;
+  sync_file(bin_.get(), bin_path());
+  bin_.reset();
+}
+
 void ShardWriter::append_document(const int64_t* lengths, int64_t sequences) {
   for (int64_t i = 0; i < sequences; ++i) {
     if (lengths[i] > std::numeric_limits<int32_t>::max()) {
@@ -72,13 +87,13 @@ void ShardWriter::append_document(const int64_t* lengths, int64_t sequences) {
 }
 
 void ShardWriter::append_tokens(const void* data, int64_t bytes) {
-  write_all(bin_.get(), data, bytes, bin_path());
+  write_all(bin(), data, bytes, bin_path());
   bin_bytes_ += bytes;
 }
 
 void ShardWriter::rewind(const Mark& mark) {
   bin_bytes_ = mark.tokens * token_dtype_bytes(type_);
-  if (ftruncate(bin_.get(), bin_bytes_) != 0 || lseek(bin_.get(), bin_bytes_, SEEK_SET) < 0) {
+  if (ftruncate(bin(), bin_bytes_) != 0 || lseek(bin(), bin_bytes_, SEEK_SET) < 0) {
     throw system_error("cannot shorten", bin_path(), errno);
   }
   tokens_ = mark.tokens;
@@ -90,8 +105,7 @@ void ShardWriter::finish() {
   if (bin_bytes_ != tokens_ * token_dtype_bytes(type_)) {
     throw Error(ErrorKind::internal, fmt::format("{} bytes for {} tokens", bin_bytes_, tokens_), bin_path().string());
   }
-  sync_file(bin_.get(), bin_path());
-  bin_.reset();
+  suspend();
   const fs::path path = with_suffix(prefix_, ".idx");
   const Descriptor file = create_file(path);
   write_index(file.get(), path);

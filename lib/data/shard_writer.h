@@ -30,6 +30,9 @@ class KEEL_API ShardWriter {
   /// Drops everything after the mark. Error(io).
   void rewind(const Mark& mark);
 
+  /// Brings the tokens to the disk and holds no descriptor until the next append_tokens or rewind. Error(io).
+  void suspend();
+
   /// Writes PREFIX.idx and brings both files to the disk. Once. Error(io); Error(internal) if the bytes appended do not
   /// match the lengths.
   void finish();
@@ -41,6 +44,7 @@ class KEEL_API ShardWriter {
 
  private:
   std::filesystem::path bin_path() const;
+  int bin();
   void write_index(int descriptor, const std::filesystem::path& path) const;
 
   std::filesystem::path prefix_;

@@ -1,5 +1,9 @@
 #include "keel/data/shard_writer.h"
 
+#include <sys/resource.h>
+
+#include <deque>
+
 #include "keel/data/shard_reader.h"
 #include "support/open_data.h"
 
@@ -149,6 +153,30 @@ TEST(ShardReader, ReadsFilesOfMegatronItself) {
   EXPECT_EQ(holes.documents(), 5);
   EXPECT_EQ(holes.sequences(), 3);
   EXPECT_EQ(ShardReader(folder + "no-docs-gpt2").documents(), 0);
+}
+
+TEST(ShardWriter, ManyCanWaitWithoutDescriptors) {
+  const Scratch scratch;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{64, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::deque<ShardWriter> shards;
+  for (int i = 0; i < 100; ++i) {
+    append_ids<uint16_t>(shards.emplace_back(scratch.file("s" + std::to_string(i)), TokenDtype::uint16), {{1, i}});
+    shards.back().suspend();
+  }
+  const ShardWriter::Mark mark = shards[7].mark();
+  append_ids<uint16_t>(shards[7], {{8, 9}});
+  shards[7].suspend();
+  shards[7].rewind(mark);
+  append_ids<uint16_t>(shards[7], {{5}});
+  for (ShardWriter& shard : shards) shard.finish();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  const ShardReader reader(scratch.file("s7"));
+  EXPECT_EQ(reader.documents(), 2);
+  EXPECT_EQ(document(reader, 0), (std::vector<int64_t>{1, 7}));
+  EXPECT_EQ(document(reader, 1), (std::vector<int64_t>{5}));
 }
 
 }  // namespace

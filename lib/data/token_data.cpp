@@ -147,6 +147,23 @@ void refuse_unlisted(const std::string& folder, const DataManifest& manifest) {
   throw Error(ErrorKind::format, "not in the manifest of its folder", (fs::path(folder) / names.front()).string());
 }
 
+/// All files of the tokenizer, read once.
+std::vector<FileContent> read_tokenizer_files(const fs::path& main, const std::string& sha256) {
+  std::vector<FileContent> files{{main.filename().string(), read_file(main)}};
+  if (sha256_hex(files.front().bytes) != sha256) {
+    throw Error(ErrorKind::format, "not the tokenizer of the manifest: its SHA-256 differs", main.string());
+  }
+  const auto add = [&](const char* name) {
+    const fs::path path = main.parent_path() / name;
+    if (is_file(path)) files.push_back({name, read_file(path)});
+  };
+  if (main.filename() == "vocab.json") add("merges.txt");
+  if (main.extension() == ".json") {
+    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) add(name);
+  }
+  return files;
+}
+
 TokenData open_keel_folder(const std::string& path) {
   TokenData data;
   data.path = path;
@@ -168,9 +185,7 @@ TokenData open_keel_folder(const std::string& path) {
     data.eod_id = manifest.tokenizer->eod_id;
     data.tokenizer_path = (fs::path(path) / manifest.tokenizer->file).string();
     data.tokenizer_sha256 = manifest.tokenizer->sha256;
-    if (sha256_of_file(data.tokenizer_path) != data.tokenizer_sha256) {
-      throw Error(ErrorKind::format, "not the tokenizer of the manifest: its SHA-256 differs", data.tokenizer_path);
-    }
+    data.tokenizer_files = read_tokenizer_files(data.tokenizer_path, data.tokenizer_sha256);
   }
   set_streams(data, std::move(train), std::move(val));
   return data;

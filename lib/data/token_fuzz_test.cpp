@@ -1,6 +1,6 @@
 #include "keel/data/token_shards.h"
 #include "support/keel_folder.h"
-#include "support/numeric.h"
+#include "support/mutate.h"
 
 namespace keel {
 namespace {
@@ -21,40 +21,16 @@ void use_all(const std::string& path) {
   }
 }
 
-std::string mutate(std::string bytes, Random& random) {
-  const int64_t changes = random.integer(1, 4);
-  for (int64_t i = 0; i < changes && !bytes.empty(); ++i) {
-    const size_t at = random.integer(0, static_cast<int64_t>(bytes.size()) - 1);
-    switch (random.integer(0, 4)) {
-      case 0:
-        bytes[at] ^= static_cast<char>(1 << random.integer(0, 7));
-        break;
-      case 1:
-        bytes[at] = static_cast<char>(random.next());
-        break;
-      case 2:
-        bytes.erase(at, random.integer(1, 9));
-        break;
-      case 3:
-        bytes.insert(at, random.integer(1, 9), static_cast<char>(random.next()));
-        break;
-      case 4:
-        bytes.replace(at, 8, bytes_of(random.next() >> random.integer(0, 63)));
-        break;
-    }
-  }
-  return bytes;
-}
-
 TEST(Fuzz, MutatedShardsNeverCrash) {
   const Scratch scratch;
   Random random(20260101);
   const std::string llmc = llmc_shard(20240520, 1, 5, kExampleTokens);
   for (int i = 0; i < 1500; ++i) {
-    scratch.write("p.idx", mutate(kExampleIndex, random));
-    scratch.write("p.bin", i % 4 == 0 ? mutate(kExampleTokens, random) : kExampleTokens);
+    scratch.write("p.idx", mutated(kExampleIndex, random));
+    scratch.write("p.bin", i % 4 == 0 ? mutated(kExampleTokens, random) : kExampleTokens);
     use_all(scratch.file("p"));
-    scratch.write("l/l.bin", i % 2 == 0 ? mutate(llmc.substr(0, 16), random) + llmc.substr(16) : mutate(llmc, random));
+    scratch.write("l/l.bin",
+                  i % 2 == 0 ? mutated(llmc.substr(0, 16), random) + llmc.substr(16) : mutated(llmc, random));
     use_all(scratch.file("l/l.bin"));
   }
 }
@@ -63,7 +39,7 @@ TEST(Fuzz, MutatedManifestsNeverCrash) {
   const KeelFolder folder;
   Random random(7);
   for (int i = 0; i < 1500; ++i) {
-    folder.scratch.write("manifest.json", mutate(folder.manifest, random));
+    folder.scratch.write("manifest.json", mutated(folder.manifest, random));
     use_all(folder.scratch.file(""));
   }
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "keel/base/export.h"
+#include "keel/base/files.h"
 #include "keel/base/view.h"
 #include "keel/data/token_dtype.h"
 
@@ -81,6 +82,7 @@ struct TokenData {
   std::optional<int64_t> eod_id;              ///< end-of-document token, from the manifest
   std::string tokenizer_path;                 ///< "" when the data has none
   std::string tokenizer_sha256;               ///< as recorded by the manifest; "" when the data has none
+  std::vector<FileContent> tokenizer_files;   ///< as they were when their hash was checked, the main one first
   std::string manifest_path;                  ///< ""  when the data has none
 };
 

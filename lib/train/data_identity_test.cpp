@@ -57,6 +57,13 @@ TEST(DataIdentity, LargeDataIsSampledFromItsFirstToItsLastByte) {
   std::filesystem::resize_file(dir / "a.bin", static_cast<uintmax_t>(bytes));  // sparse
   const Json before = data_identity(setup_of(dir / "a.bin"));
   EXPECT_EQ(before[0]["hashed"].get<std::string>(), "sample");
+  RunSetup setup = setup_of(dir / "a.bin");
+  setup.identity = before;
+  setup.identity.push_back(before[0]);
+  const std::vector<ReportInput> inputs = report_inputs(setup);
+  ASSERT_EQ(inputs.size(), 2U);
+  EXPECT_EQ(inputs[0].bytes, bytes);
+  EXPECT_EQ(inputs[0].xxh3, "") << "a sample's hash is no file's";
   require_same_data(before, data_identity(setup_of(dir / "a.bin")));
   for (const int64_t offset : {int64_t{0}, bytes - 1, bytes / 63}) {
     overwrite(dir / "a.bin", offset, std::string(1, '\1'));
@@ -72,6 +79,7 @@ TEST(DataIdentity, HashingHeedsSignals) {
   const RunSetup setup = setup_of(dir / "a.bin");
   request_stop(2);
   EXPECT_THROW(data_identity(setup), Stopped);
+  EXPECT_THROW(require_readable_start(setup), Stopped);
   clear_stop();
 }
 

@@ -1,5 +1,7 @@
 #include "keel/train/plan_report.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -18,6 +20,7 @@ namespace {
 constexpr double kProductShare = 0.6;
 /// Hashing, writing and syncing checkpoints, likewise.
 constexpr double kSaveBytesPerSecond = 300e6;
+constexpr int64_t kArrays = 3;  // of a checkpoint: weights and AdamW's two averages
 /// Long enough that single moments of other work on the machine do not decide.
 constexpr double kMeasureSeconds = 2;
 
@@ -94,12 +97,61 @@ TimeEstimate estimate_time(const RunSetup& setup, double product_rate) {
     time.validate = times_with_last(s.steps, s.validate.every_steps) * seconds_per_token / 3 *
                     static_cast<double>(validation_targets(s, *setup.validation));
   }
-  constexpr double kArrays = 3;  // weights and AdamW's two averages
   double saves = times_with_last(s.steps, s.checkpoint.every_steps) + static_cast<double>(s.checkpoint.at.size());
   if (s.checkpoint.every_seconds > 0) saves += time.train / s.checkpoint.every_seconds;
-  time.save =
-      saves * kArrays * sizeof(float) * static_cast<double>(count_parameters(s.model).total) / kSaveBytesPerSecond;
+  time.save = saves * static_cast<double>(kArrays) * sizeof(float) *
+              static_cast<double>(count_parameters(s.model).total) / kSaveBytesPerSecond;
   return time;
+}
+
+/// Checkpoints that are on the disk at the end of the run, those by time not counted; an upper bound where several
+/// rules keep the same one.
+int64_t kept_checkpoints(const TrainSettings& s) {
+  const CheckpointSettings& c = s.checkpoint;
+  const auto at = std::count_if(c.at.begin(), c.at.end(), [&](int64_t step) {
+    return step < s.steps && (c.every_steps == 0 || step % c.every_steps != 0);
+  });
+  const int64_t saved = at + (c.every_steps > 0 ? (s.steps - 1) / c.every_steps : 0) + 1;
+  if (c.keep_last == 0) return saved;
+  return std::min(saved, c.keep_last + at + (c.keep_every > 0 ? s.steps / c.keep_every : 0));
+}
+
+/// Why an automatic micro-batch is not the largest that fits, where it is the limit that made it small.
+std::string micro_batch_reason(const TrainSettings& settings, int64_t largest) {
+  if (!settings.micro_batch_is_auto || settings.memory_limit_bytes == 0 || settings.micro_batch_sequences >= largest) {
+    return "";
+  }
+  return fmt::format(
+      "            (auto stays below train.memory_limit with {} for libraries, on every machine alike; at most 4096 "
+      "tokens)\n",
+      format_bytes(kLibraryAllowance));
+}
+
+void add_data(const RunSetup& setup, TrainPlanReport& plan) {
+  double data_tokens = 0;
+  for (int64_t i = 0; i < setup.train->sources(); ++i) {
+    data_tokens += static_cast<double>(setup.train->stream(i).tokens());
+  }
+  const auto tokens = static_cast<double>(setup.settings.steps * setup.settings.tokens_per_step());
+  set_number(plan.results, "data_tokens", data_tokens);
+  set_number(plan.results, "epochs", tokens / data_tokens);
+  plan.data_text = fmt::format("{} tokens, {:.2f} times the data's {}", format_count(tokens), tokens / data_tokens,
+                               format_count(data_tokens));
+}
+
+void add_disk(const RunSetup& setup, TrainPlanReport& plan) {
+  constexpr int64_t kHeaders = int64_t{1} << 16;
+  plan.checkpoint_bytes = kArrays * count_parameters(setup.settings.model).total * int64_t{sizeof(float)} + kHeaders;
+  for (const FileContent& file : setup.tokenizer) plan.checkpoint_bytes += static_cast<int64_t>(file.bytes.size());
+  const int64_t kept = kept_checkpoints(setup.settings);
+  plan.results["checkpoint_bytes"] = plan.checkpoint_bytes;
+  set_number(plan.results, "checkpoints_bytes", static_cast<double>(kept) * static_cast<double>(plan.checkpoint_bytes));
+  plan.disk_text = kept == 1
+                       ? "1 checkpoint of " + format_bytes(plan.checkpoint_bytes)
+                       : fmt::format("{} checkpoints of {}: {}", kept, format_bytes(plan.checkpoint_bytes),
+                                     format_bytes(static_cast<int64_t>(static_cast<double>(kept) *
+                                                                       static_cast<double>(plan.checkpoint_bytes))));
+  if (setup.settings.checkpoint.every_seconds > 0) plan.disk_text += ", and those of checkpoint.every_minutes";
 }
 
 }  // namespace
@@ -131,6 +183,8 @@ TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure) {
   r["tokens_per_step"] = settings.tokens_per_step();
   r["steps"] = settings.steps;
   r["tokens"] = tokens;
+  add_data(setup, plan);
+  add_disk(setup, plan);
   r["estimated_seconds"] = nullptr;
 
   plan.text = fmt::format("model       {} parameters, {} sublayers, width {}, scheme {}\n",
@@ -141,6 +195,8 @@ TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure) {
   plan.text +=
       fmt::format("micro-batch {} of {} sequences; the largest that fits {} is {}\n", settings.micro_batch_sequences,
                   settings.batch_sequences, format_bytes(plan.limit_bytes), plan.largest_micro_batch);
+  plan.text += micro_batch_reason(settings, plan.largest_micro_batch);
+  plan.text += fmt::format("data        {}\ndisk        {}\n", plan.data_text, plan.disk_text);
   plan.text += classes_text(r["parameter_classes"]) + memory_text(r["memory"]);
   if (measure && plan.fits) {
     const double rate = measure_product_rate(ctx, settings, kMeasureSeconds);
@@ -162,9 +218,10 @@ TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure) {
 
 void require_fit(const TrainPlanReport& plan) {
   if (plan.fits) return;
-  const std::string hint = plan.largest_micro_batch > 0
-                               ? "train.micro_batch_sequences=" + std::to_string(plan.largest_micro_batch) + " fits"
-                               : "not even one sequence at a time fits";
+  const std::string hint =
+      plan.largest_micro_batch > 0
+          ? "train.micro_batch_sequences=" + std::to_string(plan.largest_micro_batch) + " fits"
+          : "not even one sequence at a time fits: a shorter data.sequence_length or a smaller model needs less";
   throw Error(ErrorKind::memory,
               "the run needs " + format_bytes(plan.total_bytes) + " and may use " + format_bytes(plan.limit_bytes), "",
               hint);

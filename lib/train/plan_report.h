@@ -18,6 +18,9 @@ struct TrainPlanReport {
   int64_t total_bytes = 0;  ///< expected peak of resident anonymous memory
   int64_t limit_bytes = 0;
   int64_t largest_micro_batch = 0;  ///< that fits, in sequences; 0: none
+  int64_t checkpoint_bytes = 0;     ///< of one
+  std::string data_text;            ///< how often the data is used: "1.02M tokens, 0.40 times the data's 2.55M"
+  std::string disk_text;            ///< what checkpoints will take: "5 checkpoints of 12.3 MB: 61.5 MB"
 };
 
 /// `measure`: time the products for a moment (some 2 s) to estimate how long the run takes: its steps at 0.6 of the

@@ -7,18 +7,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "keel/base/clock.h"
 #include "keel/base/error.h"
 #include "keel/base/version.h"
 #include "keel/train/data_identity.h"
 
 namespace keel {
 namespace {
-
-constexpr std::array kLengths = {"train.steps", "train.tokens", "train.flops", "train.tokens_per_parameter"};
-
-bool is_length(const std::string& key) {
-  return std::find(kLengths.begin(), kLengths.end(), key) != kLengths.end();
-}
 
 std::string key_of(const std::string& assignment) {
   return assignment.substr(0, assignment.find('='));
@@ -33,23 +28,40 @@ bool may_override(const std::string& key) {
          std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
 }
 
+/// The same place, also where nothing is there any more.
 bool same_path(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
   std::error_code failed;
-  return std::filesystem::equivalent(a, b, failed) && !failed;
+  if (fs::equivalent(a, b, failed) && !failed) return true;
+  const auto plain = [&](const std::string& path) {
+    const fs::path whole = fs::weakly_canonical(fs::absolute(path, failed), failed);
+    return whole.has_filename() ? whole : whole.parent_path();  // "a/" is "a"
+  };
+  return plain(a) == plain(b);
+}
+
+bool is_place_of_data(const std::string& key) {
+  return key == "data.path" || key == "data.val_path";
 }
 
 /// The same data under another spelling of its path is no conflict.
 bool names_same_path(const ConfigDifference& difference, const Config& before, const Config& now) {
-  if (difference.key != "data.path" && difference.key != "data.val_path") return false;
-  if (!before.has(difference.key) || !now.has(difference.key)) return false;
+  if (!is_place_of_data(difference.key) || !before.has(difference.key) || !now.has(difference.key)) return false;
   const std::string a = before.text(difference.key), b = now.text(difference.key);
   return same_path(a, b) || (same_path(a + ".bin", b + ".bin"));
 }
 
-/// The command still says what the run had before an earlier --override: that is the same command, not a conflict.
-bool was_overridden(const JsonDocument& run, const ConfigDifference& difference) {
+/// The command still says what the run began with, before any --override of this key: that is the same command, not a
+/// conflict. Data that is there where the command says has moved back.
+bool was_overridden(const JsonDocument& run, const ConfigDifference& difference, const Config& now) {
+  if (is_place_of_data(difference.key) && now.has(difference.key)) {
+    const std::string path = now.text(difference.key);
+    std::error_code failed;
+    if (std::filesystem::exists(path, failed) || std::filesystem::exists(path + ".bin", failed)) return false;
+  }
   for (const Json& entry : run.root()["overrides"]) {
-    if (entry.value("key", Json()) == difference.key && entry.value("before", Json()) == difference.after) return true;
+    if (!entry.is_object() || entry.value("key", Json()) != difference.key) continue;
+    return entry.value("before", Json()) == difference.after;
   }
   return false;
 }
@@ -63,13 +75,11 @@ bool asks_for_length(const std::string& key, const Config& command, const std::v
 
 /// A length given on the command replaces the run's, whichever key either uses.
 void clear_other_lengths(Config& config, const Config& command) {
-  for (const char* given : kLengths) {
-    if (!command.is_given(given)) continue;
-    for (const char* other : kLengths) {
-      if (std::string(other) != given && !command.is_given(other)) {
-        config.apply_value(other, Json(), {.layer = ConfigLayer::flag, .name = "the length given"});
-      }
-    }
+  const std::string given = length_key(command);
+  if (given.empty()) return;
+  for (const ConfigKey& key : config.schema().keys()) {
+    if (!is_length(key.path) || command.is_given(key.path)) continue;
+    config.apply_value(key.path, Json(), {.layer = ConfigLayer::flag, .name = "the length given"});
   }
 }
 
@@ -83,23 +93,30 @@ ResumedConfig resume_config(const JsonDocument& document, const std::function<vo
   command(now);
   Config alone(train_schema());
   command(alone);
+  keep_uppermost_length(alone);
   clear_other_lengths(now, alone);
+  std::optional<Error> moved;
   for (const ConfigDifference& d : differences(before, now)) {
-    if (was_overridden(document, d) && !asks_for_length(d.key, alone, overrides)) {
+    if (was_overridden(document, d, now) && !asks_for_length(d.key, alone, overrides)) {
       now.apply_value(d.key, before.has(d.key) ? before.value(d.key) : Json(),
                       {.layer = ConfigLayer::flag, .name = "--override"});
       continue;
     }
     if (is_length(d.key) || names_same_path(d, before, now)) continue;
-    throw now.error(d.key, d.key + " is " + d.before + " in the run and " + d.after + " on the command line",
-                    may_override(d.key) ? "leave it out, or use --override " + d.key + "=... to change it from here on"
-                                        : "leave it out: it can't change within a run");
+    const Error conflict =
+        now.error(d.key, d.key + " is " + d.before + " in the run and " + d.after + " on the command line",
+                  may_override(d.key) ? "leave it out, or use --override " + d.key + "=... to change it from here on"
+                                      : "leave it out: it can't change within a run");
+    const bool may_have_moved = is_place_of_data(d.key) && before.has(d.key) && now.has(d.key);
+    if (!may_have_moved) throw conflict;
+    if (!moved) moved = conflict;
   }
   const Config commanded = now;
   for (const std::string& assignment : overrides) apply_override(now, assignment);
   ResumedConfig result{
       .config = now,
-      .earlier = {.run_json = document.root(), .before = before, .commanded = commanded, .overrides = {}}};
+      .earlier = {
+          .run_json = document.root(), .before = before, .commanded = commanded, .overrides = {}, .moved = moved}};
   for (const ConfigDifference& d : differences(before, now)) {
     if (!names_same_path(d, before, now)) result.earlier.overrides.push_back({d.key, d.before, d.after});
   }
@@ -109,35 +126,61 @@ ResumedConfig resume_config(const JsonDocument& document, const std::function<vo
 std::string resumed_init(const EarlierRun& earlier, const std::string& init_path) {
   const Json init = earlier.run_json.value("init", Json());
   std::string before = init.is_string() ? init.get<std::string>() : "";
-  if (!init_path.empty() && init_path != before) {
+  if (!init_path.empty() && (before.empty() || !same_path(init_path, before))) {
     throw Error(ErrorKind::config, "the run started from '" + before + "', not '" + init_path + "'", "--init",
                 "leave it out");
   }
   return before;
 }
 
-void require_same_run(const EarlierRun& earlier, const RunSetup& setup, const Checkpoint& checkpoint) {
-  if (checkpoint.trainer.contains("data")) require_same_data(earlier.run_json["data"], setup.identity);
+namespace {
+
+void require_recorded_data(const EarlierRun& earlier, const RunSetup& setup) {
+  require_same_data(earlier.run_json["data"], setup.identity);
+  const auto recorded = earlier.run_json.find("tokenizer_sha256");
+  if (recorded == earlier.run_json.end() || *recorded == setup.tokenizer_sha256) return;
+  throw Error(ErrorKind::format, "the data's tokenizer is not the one that the run had", setup.data.front().path,
+              "a run goes on with its own data");
+}
+
+}  // namespace
+
+void require_same_run(const EarlierRun& earlier, const RunSetup& setup, const Checkpoint* checkpoint) {
+  if (earlier.moved) {
+    try {
+      require_recorded_data(earlier, setup);
+    } catch (const Error&) {
+      throw *earlier.moved;
+    }
+  }
+  if (checkpoint == nullptr) return;
+  require_recorded_data(earlier, setup);
   TrainFacts facts{
       .data_vocab_size = setup.settings.model.vocab_size, .data_eod_id = setup.settings.data.eod_id, .init_model = {}};
   if (!setup.init_path.empty()) facts.init_model = setup.settings.model;
+  const auto where = [](const Config& config) { return config.where(length_key(config)); };
   require_same_rates(resolve_settings(earlier.before, facts), resolve_settings(earlier.commanded, facts),
-                     checkpoint.step);
+                     checkpoint->step, where(earlier.commanded));
+  if (checkpoint->step > setup.settings.steps) {
+    throw Error(ErrorKind::config,
+                fmt::format("{} steps are done, and the run is to have {}", checkpoint->step, setup.settings.steps),
+                where(setup.config), "a run that goes on can't get shorter than it is");
+  }
 }
 
 int64_t resumed_micro_batch(const EarlierRun& earlier, const TrainSettings& settings) {
   if (!settings.micro_batch_is_auto) return settings.micro_batch_sequences;
-  const Json recorded = earlier.run_json["resolved"].value("micro_batch_sequences", Json());
-  if (!recorded.is_number_integer() || recorded < 1 || settings.batch_sequences % recorded.get<int64_t>() != 0) {
-    throw Error(ErrorKind::format,
-                fmt::format("micro_batch_sequences {} does not divide a batch of {}", json_text(recorded),
-                            settings.batch_sequences),
-                "run.json");
+  const auto recorded = earlier.run_json["resolved"]["micro_batch_sequences"].get<int64_t>();
+  if (recorded < 1 || settings.batch_sequences % recorded != 0) {
+    throw Error(
+        ErrorKind::format,
+        fmt::format("micro_batch_sequences {} does not divide a batch of {}", recorded, settings.batch_sequences),
+        "run.json");
   }
   const bool is_new = std::any_of(earlier.overrides.begin(), earlier.overrides.end(), [](const AppliedOverride& o) {
     return o.key == "train.memory_limit" || o.key == "train.micro_batch_sequences";
   });
-  return is_new ? settings.micro_batch_sequences : recorded.get<int64_t>();
+  return is_new ? settings.micro_batch_sequences : recorded;
 }
 
 void apply_override(Config& config, const std::string& assignment) {
@@ -151,6 +194,12 @@ void apply_override(Config& config, const std::string& assignment) {
   train_schema().at(key, where);
   if (!may_override(key)) throw Error(ErrorKind::config, key + " can't change within a run", where);
   config.apply_flag(key, assignment.substr(equals + 1), where);
+  if (!is_length(key)) return;
+  for (const ConfigKey& other : config.schema().keys()) {
+    if (other.path == key || !is_length(other.path) || config.origin(other.path).name.starts_with("--override"))
+      continue;
+    config.apply_value(other.path, Json(), {.layer = ConfigLayer::flag, .name = where});
+  }
 }
 
 Json recorded_overrides(const EarlierRun& earlier, int64_t step) {
@@ -166,8 +215,16 @@ Json recorded_overrides(const EarlierRun& earlier, int64_t step) {
   return list;
 }
 
-void require_same_rates(const TrainSettings& before, const TrainSettings& now, int64_t done) {
+Json recorded_resumes(const EarlierRun& earlier, int64_t step) {
+  Json list = earlier.run_json.value("resumes", Json::array());
+  list.push_back({{"from_step", step}, {"time", utc_time()}});
+  return list;
+}
+
+void require_same_rates(const TrainSettings& before, const TrainSettings& now, int64_t done, const std::string& where) {
   if (before.steps == now.steps) return;
+  std::string hint = fmt::format("--steps {} keeps the length", before.steps);
+  if (now.steps >= done) hint += fmt::format(", --override train.steps={} changes it from here on", now.steps);
   for (int64_t t = 0; t < done; ++t) {
     for (int c = 0; c < kParameterClasses; ++c) {
       const ClassSettings &a = before.optimizer.classes[c], &b = now.optimizer.classes[c];
@@ -179,18 +236,17 @@ void require_same_rates(const TrainSettings& before, const TrainSettings& now, i
                   "the run is " + std::to_string(before.steps) + " steps long, not " + std::to_string(now.steps) +
                       ": with this schedule the learning rates of the " + std::to_string(done) +
                       " finished steps would have been others",
-                  "--steps",
-                  "--override train.steps=" + std::to_string(now.steps) + " changes the length from here on");
+                  where, hint);
     }
   }
 }
 
-Json run_json(const RunSetup& setup, const std::string& created, const Json& overrides) {
+Json run_json(const RunSetup& setup, const RunHistory& history) {
   const TrainSettings& s = setup.settings;
   Json run;
   run["schema"] = "keel.run/1";
   run["version"] = version();
-  run["created"] = created;
+  run["created"] = history.created;
   run["config"] = setup.config.to_json();
   run["init"] = setup.init_path.empty() ? Json() : Json(setup.init_path);
   Json& resolved = run["resolved"];
@@ -201,7 +257,9 @@ Json run_json(const RunSetup& setup, const std::string& created, const Json& ove
   resolved["vocab_size"] = s.model.vocab_size;
   resolved["parameters"] = count_parameters(s.model).total;
   run["data"] = setup.identity;
-  run["overrides"] = overrides;
+  run["tokenizer_sha256"] = setup.tokenizer_sha256;
+  run["overrides"] = history.overrides;
+  run["resumes"] = history.resumes;
   return run;
 }
 

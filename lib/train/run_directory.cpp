@@ -1,7 +1,10 @@
 #include "keel/train/run_directory.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <limits>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -76,6 +79,25 @@ bool is_run_json_of_keel(const std::string& path) {
   }
 }
 
+bool has(const Json& object, const char* key, bool (Json::*is)() const noexcept) {
+  const auto found = object.find(key);
+  return found != object.end() && ((*found).*is)();
+}
+
+/// What data_identity.h says a shard's entry is.
+bool is_shard_entry(const Json& entry) {
+  return entry.is_object() && has(entry, "split", &Json::is_string) && has(entry, "path", &Json::is_string) &&
+         has(entry, "bytes", &Json::is_number_integer) && has(entry, "tokens", &Json::is_number_integer) &&
+         has(entry, "hashed", &Json::is_string) && has(entry, "xxh3", &Json::is_string);
+}
+
+/// An entry that a run may leave which was killed before it had a run.json.
+bool is_of_a_killed_start(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  return name == "lock" || is_temporary_name(name) ||
+         (name == "checkpoints" && entry.is_directory() && fs::is_empty(entry.path()));
+}
+
 }  // namespace
 
 RunDirectory::RunDirectory(std::string path, FileLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
@@ -90,13 +112,18 @@ void RunDirectory::require_creatable(const std::string& path, bool replace) {
     throw Error(ErrorKind::usage, "the run directory exists already", path,
                 "--resume continues it, --force starts afresh");
   }
-  // A run's report.json and checkpoints would mix with a data set's or a model's, and --force would remove theirs.
-  for (const char* name : {"manifest.json", "config.json", "report.json", "metrics.jsonl", "checkpoints"}) {
-    const fs::path entry = fs::path(path) / name;
-    // A run that was killed before its first step leaves an empty folder for checkpoints.
-    if (!fs::exists(entry) || (fs::is_directory(entry) && fs::is_empty(entry))) continue;
-    throw Error(ErrorKind::usage, std::string("the folder holds a ") + name + " and no run", path,
-                "name another for the run");
+  if (!fs::is_directory(path)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    if (is_of_a_killed_start(entry)) continue;
+    // A run's report.json and checkpoints would mix with a data set's or a model's, and --force would remove theirs.
+    constexpr std::string_view kOthers[] = {"manifest.json", "config.json", "report.json", "metrics.jsonl",
+                                            "checkpoints"};
+    const std::string name = entry.path().filename().string();
+    const bool is_others = std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers);
+    if (replace && !is_others) continue;
+    throw Error(
+        ErrorKind::usage, "the folder holds a " + name + " and no run", path,
+        is_others ? "name another for the run" : "name another for the run, or --force leaves what is there beside it");
   }
 }
 
@@ -104,6 +131,7 @@ RunDirectory RunDirectory::create(const std::string& path, bool replace) {
   require_creatable(path, replace);
   make_durable_directories(path);
   RunDirectory run(path, lock_of(path));
+  require_creatable(path, replace);  // another process may have made a run in the meantime
   if (replace) remove_run_files(path);
   make_directories(run.file("checkpoints"));
   sync_directory(path);
@@ -124,14 +152,14 @@ void RunDirectory::write_run_json(const Json& run) {
 JsonDocument RunDirectory::read_run_json(const std::string& path) {
   JsonDocument document = read_json(path + "/run.json", ErrorKind::format);
   const Json& root = document.root();
-  const auto has = [&](const char* key, auto check) { return root.contains(key) && check(root[key]); };
-  const auto is_object = [](const Json& value) { return value.is_object(); };
-  const bool ours = root.is_object() && has("schema", [](const Json& value) { return value == "keel.run/1"; }) &&
-                    has("config", is_object) && has("resolved", is_object) &&
-                    has("created", [](const Json& value) { return value.is_string(); }) &&
-                    has("data", [](const Json& value) { return value.is_array(); }) &&
-                    has("overrides", [](const Json& value) { return value.is_array(); }) &&
-                    root["resolved"].contains("steps") && root["resolved"]["steps"].is_number_integer();
+  const bool ours =
+      root.is_object() && root.value("schema", Json()) == "keel.run/1" && has(root, "config", &Json::is_object) &&
+      has(root, "resolved", &Json::is_object) && has(root, "created", &Json::is_string) &&
+      has(root, "data", &Json::is_array) && has(root, "overrides", &Json::is_array) &&
+      has(root["resolved"], "steps", &Json::is_number_integer) &&
+      has(root["resolved"], "micro_batch_sequences", &Json::is_number_integer) &&
+      std::all_of(root["data"].begin(), root["data"].end(), is_shard_entry) &&
+      root.value("tokenizer_sha256", Json("")).is_string() && root.value("resumes", Json::array()).is_array();
   if (!ours) throw document.error("", "not the run.json of a run directory");
   return document;
 }
@@ -199,6 +227,7 @@ LineAppender& RunDirectory::events() {
 }
 
 void RunDirectory::log_step(const MetricsLine& line) {
+  lock_.require_in_place();
   Json json;
   json["step"] = line.step;
   json["tokens"] = line.tokens;
@@ -234,6 +263,7 @@ void RunDirectory::log_event(const std::string& name, const Json& fields) {
 }
 
 void RunDirectory::sync() {
+  lock_.require_in_place();
   metrics().sync();
   events().sync();
 }

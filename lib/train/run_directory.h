@@ -32,11 +32,11 @@ struct MetricsLine {
 ///   checkpoints/    see checkpoint.h
 class KEEL_API RunDirectory {
  public:
-  /// Error(usage) if a run directory cannot appear there: it holds a run (unless `replace`), a run.json that is no
-  /// run's, or what another tool made (a data set, a model). Touches nothing.
+  /// Error(usage) if a run directory cannot appear there: it holds a run or other files (unless `replace`), a run.json
+  /// that is no run's, or what another tool made (a data set, a model). Touches nothing.
   static void require_creatable(const std::string& path, bool replace);
   /// A new directory, or one that is there already. With `replace` an earlier run's files are removed first, those that
-  /// a run leaves and no others. Errors as require_creatable, and Error(io) if another process trains in it.
+  /// a run leaves and no others. Errors as require_creatable, asked again under the lock, and Error(io) if another process trains in it.
   static RunDirectory create(const std::string& path, bool replace);
   /// An existing one.
   static RunDirectory open(const std::string& path);
@@ -45,7 +45,8 @@ class KEEL_API RunDirectory {
   std::string file(const std::string& name) const { return path_ + "/" + name; }
 
   void write_run_json(const Json& run);
-  /// The run.json of a run directory; Error(format) if it is none.
+  /// The run.json of a run directory; Error(format) if it is none, or a value that its readers use is missing or of
+  /// another type.
   static JsonDocument read_run_json(const std::string& path);
 
   /// Brings metrics.jsonl to the state of an uninterrupted run of this schedule after `step` updates: lines beyond it,
@@ -59,11 +60,12 @@ class KEEL_API RunDirectory {
   /// True if report.json is that of a run completed after `step` updates.
   bool is_completed(int64_t step) const;
 
+  /// Error(io) if the directory was removed or replaced under this process: it must not write into another's.
   void log_step(const MetricsLine& line);
   void log_validation(int64_t step, int64_t tokens, double val_loss);
   /// {"time", "event": name, ...fields}
   void log_event(const std::string& name, const Json& fields);
-  /// Lines so far reach the disk.
+  /// Lines so far reach the disk. Errors as log_step; called before each save.
   void sync();
 
  private:

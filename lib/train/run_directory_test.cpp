@@ -144,6 +144,21 @@ TEST_F(RunDirectoryTest, WhatAnotherToolMadeIsRefused) {
   EXPECT_FALSE(fs::exists(run() + "/lock"));
 }
 
+TEST_F(RunDirectoryTest, AFolderInUseIsJoinedOnlyOnDemand) {
+  fs::create_directories(path_);
+  RunDirectory::require_creatable(run(), false);
+  std::ofstream(run() + "/notes.txt") << "mine";
+  try {
+    RunDirectory::create(run(), false);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find("notes.txt"), std::string::npos) << error.what();
+  }
+  const RunDirectory forced = RunDirectory::create(run(), true);
+  EXPECT_TRUE(fs::exists(run() + "/notes.txt"));
+}
+
 TEST_F(RunDirectoryTest, CheckpointsWithoutARunAreNeitherRemovedNorJoined) {
   fs::create_directories(run() + "/checkpoints");
   std::ofstream(run() + "/checkpoints/other.bin") << "mine";
@@ -168,6 +183,25 @@ TEST_F(RunDirectoryTest, ForeignRunJsonIsRefused) {
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::format);
+  }
+}
+
+TEST_F(RunDirectoryTest, RunJsonHasWhatItsReadersUse) {
+  fs::create_directories(path_);
+  const Json good = parse_json(R"({"schema": "keel.run/1", "config": {}, "created": "2026", "overrides": [],
+    "resolved": {"steps": 1, "micro_batch_sequences": 1},
+    "data": [{"split": "train", "path": "a.bin", "bytes": 2, "tokens": 1, "hashed": "whole", "xxh3": "0"}]})",
+                               "run.json", ErrorKind::format);
+  const auto read = [&](const Json& json) {
+    std::ofstream(run() + "/run.json") << json_text(json);
+    return RunDirectory::read_run_json(run()).root();
+  };
+  EXPECT_EQ(read(good), good);
+  for (const char* pointer : {"/resolved/micro_batch_sequences", "/resolved/steps", "/data/0/split", "/data/0/path",
+                              "/data/0/bytes", "/data/0/xxh3", "/data/0", "/created"}) {
+    Json bad = good;
+    bad[Json::json_pointer(pointer)] = Json();
+    EXPECT_THROW(read(bad), Error) << pointer;
   }
 }
 

@@ -37,6 +37,7 @@ Json outcome_json(const RunOutcome& o, const TrainSettings& s) {
   if (std::isfinite(o.final_loss) && !o.non_finite_step) r["final_loss"] = o.final_loss;
   r["val_loss"] = nullptr;
   if (o.val_loss) set_number(r, "val_loss", *o.val_loss);
+  r["val_step"] = o.val_step ? Json(*o.val_step) : Json();
   if (o.unigram_loss) set_number(r, "unigram_loss", *o.unigram_loss);
   r["tokens_per_second"] = nullptr;
   r["model_flops_utilisation"] = nullptr;
@@ -67,13 +68,24 @@ Json outcome_json(const RunOutcome& o, const TrainSettings& s) {
   return r;
 }
 
+const char* loss_format(double loss) {
+  return std::abs(loss) < 1e5 ? "{:.4f}" : "{:.4g}";
+}
+
+std::string loss_text(double loss) {
+  return fmt::format(fmt::runtime(loss_format(loss)), loss);
+}
+
 std::string outcome_text(const RunOutcome& outcome, const TrainSettings& settings, const std::string& run) {
   const RunStatusNames& names = names_of(outcome.status);
   std::string text = run + ": " + names.words;
   if (outcome.status == RunStatus::interrupted) text += " by " + signal_name(outcome.signal);
   text += fmt::format(" after {} of {} steps", outcome.step, settings.steps);
-  if (std::isfinite(outcome.final_loss)) text += fmt::format(", loss {:.4f}", outcome.final_loss);
-  if (outcome.val_loss) text += fmt::format(", validation loss {:.4f}", *outcome.val_loss);
+  if (std::isfinite(outcome.final_loss)) text += ", loss " + loss_text(outcome.final_loss);
+  if (outcome.val_loss) text += ", validation loss " + loss_text(*outcome.val_loss);
+  if (outcome.val_loss && outcome.val_step && *outcome.val_step != outcome.step) {
+    text += fmt::format(" (step {})", *outcome.val_step);
+  }
   if (names.goes_on) text += "; --resume continues";
   return text;
 }

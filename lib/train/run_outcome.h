@@ -33,6 +33,7 @@ struct RunOutcome {
   double final_loss = 0;  ///< of the last step; NaN before the first and where no target counted
   double grad_norm = 0;
   std::optional<double> val_loss;      ///< the last one
+  std::optional<int64_t> val_step;     ///< the step that it followed
   std::optional<double> unigram_loss;  ///< of the same tokens (validate.unigram)
   /// Of the whole run, all its processes: sum of step times, and what is not in it. Steps that were done again because
   /// a process was killed count once.
@@ -49,6 +50,10 @@ struct RunOutcome {
 
 /// `results` of the report.
 KEEL_API Json outcome_json(const RunOutcome& outcome, const TrainSettings& settings);
+
+/// How people are shown a loss: fmt's format with 4 decimals, from 1e5 on with 4 digits.
+KEEL_API const char* loss_format(double loss);
+KEEL_API std::string loss_text(double loss);
 
 /// The same in a sentence: "RUN: completed after 300 of 300 steps, loss 3.2140".
 KEEL_API std::string outcome_text(const RunOutcome& outcome, const TrainSettings& settings, const std::string& run);

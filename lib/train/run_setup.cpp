@@ -9,6 +9,7 @@
 #include "keel/base/hash.h"
 #include "keel/base/log.h"
 #include "keel/base/signals.h"
+#include "keel/checkpoint/checkpoint.h"
 #include "keel/model/model_config_json.h"
 #include "keel/train/train_memory.h"
 
@@ -127,14 +128,21 @@ void require_trainable(const BatchReader& reader) {
   }
 }
 
-/// Reads the first batch, so that data of another vocabulary is noticed before anything is written.
-void require_readable_start(const BatchReader& reader, int64_t batch_sequences) {
-  std::vector<int32_t> tokens(static_cast<size_t>(reader.options().sequence_length + 1));
-  for (const SequenceRef& sequence : reader.step_sequences(0, batch_sequences)) {
-    const int64_t begin = sequence.index * reader.options().sequence_length;
-    reader.stream(sequence.source)
-        .read(begin, begin + std::ssize(tokens), {tokens.data(), {std::ssize(tokens)}}, reader.options().vocab_size);
+/// The tokenizer that checkpoints will hold.
+void take_tokenizer(RunSetup& setup) {
+  for (TokenData& set : setup.data) {
+    for (const FileContent& file : set.tokenizer_files) {
+      if (!is_checkpoint_file_name(file.name)) continue;
+      throw Error(ErrorKind::format, "the tokenizer's file has a name that checkpoints use themselves: " + file.name,
+                  set.manifest_path);
+    }
+    if (setup.tokenizer.empty()) {
+      setup.tokenizer = std::move(set.tokenizer_files);
+      setup.tokenizer_sha256 = set.tokenizer_sha256;
+    }
+    set.tokenizer_files.clear();
   }
+  if (setup.val_data) setup.val_data->tokenizer_files.clear();
 }
 
 }  // namespace
@@ -148,6 +156,7 @@ RunSetup prepare_run(const Config& config, const std::string& init_path, const s
     setup.val_data = open_token_data(config.text("data.val_path"), format);
     require_same_tokenizer(setup.data.front(), *setup.val_data, "training and validation data");
   }
+  take_tokenizer(setup);
   if (!init_path.empty() && !resumed) setup.init = open_model_folder(init_path);
   setup.settings = resolve_settings(config, facts_of(setup.data, setup.init, resumed));
   if (setup.init) set_model_keys(setup.config, setup.settings.model, "--init");
@@ -158,7 +167,6 @@ RunSetup prepare_run(const Config& config, const std::string& init_path, const s
   if (setup.settings.micro_batch_is_auto) setup.settings.micro_batch_sequences = automatic_micro_batch(setup.settings);
   setup.train = training_reader(setup, parts);
   require_trainable(*setup.train);
-  require_readable_start(*setup.train, setup.settings.batch_sequences);
   setup.validation = validation_reader(setup);
   if (setup.validation) {
     require_counted_target(*setup.validation, 0, validation_targets(setup.settings, *setup.validation), "validation");
@@ -171,6 +179,18 @@ RunSetup prepare_run(const Config& config, const std::string& init_path, const s
   return setup;
 }
 
+void require_readable_start(const RunSetup& setup) {
+  constexpr int64_t kSequences = 4096;
+  const BatchReader& reader = *setup.train;
+  std::vector<int32_t> tokens(static_cast<size_t>(reader.options().sequence_length + 1));
+  for (const SequenceRef& sequence : reader.step_sequences(0, std::min(setup.settings.batch_sequences, kSequences))) {
+    throw_if_stopped();
+    const int64_t begin = sequence.index * reader.options().sequence_length;
+    reader.stream(sequence.source)
+        .read(begin, begin + std::ssize(tokens), {tokens.data(), {std::ssize(tokens)}}, reader.options().vocab_size);
+  }
+}
+
 int64_t validation_targets(const TrainSettings& settings, const BatchReader& validation) {
   const int64_t all = validation.stream(0).tokens() - 1;
   return settings.validate.tokens > 0 ? std::min(settings.validate.tokens, all) : all;
@@ -179,30 +199,16 @@ int64_t validation_targets(const TrainSettings& settings, const BatchReader& val
 std::vector<ReportInput> report_inputs(const RunSetup& setup) {
   constexpr int64_t kLargestHashed = int64_t{1} << 30;
   std::vector<ReportInput> inputs;
-  const auto whole_hash = [&](const std::string& path) {
-    for (const Json& entry : setup.identity) {
-      if (entry["path"] == path && entry["hashed"] == "whole") return entry["xxh3"].get<std::string>();
-    }
-    return std::string();
-  };
-  const auto add = [&](const TokenStream& stream) {
-    for (size_t i = 0; i < stream.shards().size(); ++i) {
-      const TokenShard& shard = stream.shards()[i];
-      // Reading a large shard again would delay the end of a run that was told to stop.
-      std::string hash = whole_hash(shard.path);
-      if (hash.empty()) hash = shard.xxh3;
-      const bool hashes = hash.empty() && shard.bytes <= kLargestHashed && !stop_requested();
-      if (hashes) hash = stream.compute_xxh3(static_cast<int64_t>(i));
-      inputs.push_back({.path = shard.path, .bytes = shard.bytes, .xxh3 = hash});
-    }
-  };
-  for (int64_t i = 0; i < setup.train->sources(); ++i) add(setup.train->stream(i));
-  if (setup.validation) add(setup.validation->stream(0));
-  if (setup.init) {
-    for (const SafetensorsFile& file : setup.init->tensors.files()) {
-      const bool hashes = file.bytes() <= kLargestHashed && !stop_requested();
-      inputs.push_back({.path = file.path(), .bytes = file.bytes(), .xxh3 = hashes ? xxh3_of_file(file.path()) : ""});
-    }
+  for (const Json& shard : setup.identity) {
+    const bool whole = shard["hashed"] == "whole";
+    inputs.push_back({.path = shard["path"].get<std::string>(),
+                      .bytes = shard["bytes"].get<int64_t>(),
+                      .xxh3 = whole ? shard["xxh3"].get<std::string>() : ""});
+  }
+  if (!setup.init) return inputs;
+  for (const SafetensorsFile& file : setup.init->tensors.files()) {
+    const bool hashes = file.bytes() <= kLargestHashed;
+    inputs.push_back({.path = file.path(), .bytes = file.bytes(), .xxh3 = hashes ? xxh3_of_file(file.path()) : ""});
   }
   return inputs;
 }

@@ -26,21 +26,27 @@ struct RunSetup {
   std::unique_ptr<BatchReader> train, validation;  ///< validation is null without such data
   std::string init_path;                           ///< "" = drawn from the seed
   std::optional<ModelFolder> init;
-  Json identity = {};  ///< of the data (data_identity.h), where the run needs it: it costs some reading
+  std::vector<FileContent> tokenizer;  ///< for checkpoints: that of the first data set that has one
+  std::string tokenizer_sha256;        ///< of its main file
+  Json identity = {};                  ///< of the data (data_identity.h), where the run needs it: it costs some reading
 };
 
 /// Opens data and --init folder and resolves the settings. Errors as open_token_data, open_model_folder and
 /// resolve_settings give them; Error(format) for data sets of different tokenizers, one that has no training part, is
-/// too short for a sequence or has no target that counts, and for a token beyond the vocabulary in the first batch.
-/// `resumed` is the model of the
-/// checkpoint that a run goes on from: the --init folder, perhaps long gone, is then not looked at.
+/// too short for a sequence or has no target that counts, and for a tokenizer whose file has the name of one of a
+/// checkpoint's own. `resumed` is the model of the checkpoint that a run goes on from: the --init folder, perhaps long gone, is then not looked at.
 KEEL_API RunSetup prepare_run(const Config& config, const std::string& init_path,
                               const std::optional<ModelConfig>& resumed = {});
+
+/// Reads the first batch, its first 4096 sequences at most, so that data of another vocabulary is noticed before
+/// anything is written: Error(format). Stopped on a signal.
+KEEL_API void require_readable_start(const RunSetup& setup);
 
 /// Targets that a validation scores: the first validate.tokens, or all.
 KEEL_API int64_t validation_targets(const TrainSettings& settings, const BatchReader& validation);
 
-/// Every input file of the run for its report, with the hashes that are recorded, or for files up to 1 GiB computed.
+/// Every input file of the run for its report: shards with the hashes of `identity` where they are of the whole file, the
+/// weights of --init with hashes of files up to 1 GiB, taken now. Stopped on a signal.
 KEEL_API std::vector<ReportInput> report_inputs(const RunSetup& setup);
 
 }  // namespace keel

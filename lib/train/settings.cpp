@@ -1,6 +1,8 @@
 #include "keel/train/settings.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include <fmt/format.h>
@@ -137,8 +139,9 @@ void require_countable(const char* what, int64_t count, int64_t tokens_each, int
                                              tokens_each, most_tokens));
 }
 
+constexpr const char* kLengths[] = {"train.steps", "train.tokens", "train.flops", "train.tokens_per_parameter"};
+
 int64_t resolve_steps(const Config& config, const TrainSettings& s) {
-  constexpr const char* kLengths[] = {"train.steps", "train.tokens", "train.flops", "train.tokens_per_parameter"};
   const char* given = nullptr;
   for (const char* key : kLengths) {
     if (!config.has(key)) continue;
@@ -258,6 +261,28 @@ ModelConfig resolve_model(const Config& config, const TrainFacts& facts, int64_t
                                                    std::to_string(model.max_position_embeddings));
   }
   return model;
+}
+
+bool is_length(std::string_view key) {
+  return std::find(std::begin(kLengths), std::end(kLengths), key) != std::end(kLengths);
+}
+
+std::string length_key(const Config& config) {
+  for (const char* key : kLengths) {
+    if (config.has(key)) return key;
+  }
+  return "";
+}
+
+void keep_uppermost_length(Config& config) {
+  ConfigLayer uppermost = ConfigLayer::initial;
+  for (const char* key : kLengths) {
+    if (config.is_given(key)) uppermost = std::max(uppermost, config.origin(key).layer);
+  }
+  for (const char* key : kLengths) {
+    if (!config.is_given(key) || config.origin(key).layer == uppermost) continue;
+    config.apply_value(key, Json(), {.layer = uppermost, .name = "the length given"});
+  }
 }
 
 void set_model_keys(Config& config, const ModelConfig& model, const std::string& origin) {

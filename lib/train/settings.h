@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "keel/base/config.h"
@@ -84,6 +85,13 @@ KEEL_API TrainSettings resolve_settings(const Config& config, const TrainFacts& 
 
 /// The `model` group alone; `facts` as above.
 KEEL_API ModelConfig resolve_model(const Config& config, const TrainFacts& facts, int64_t sequence_length);
+
+/// The keys that can say how long a run is; exactly one of them must.
+KEEL_API bool is_length(std::string_view key);
+/// The one that the config has, the first of several; "" for none.
+KEEL_API std::string length_key(const Config& config);
+/// A length from an upper layer (--steps, --set) takes back one of another key from a lower layer (the config file).
+KEEL_API void keep_uppermost_length(Config& config);
 
 /// Gives the `model` group of a config the values of this model, on top of every layer, with `origin` as their name.
 KEEL_API void set_model_keys(Config& config, const ModelConfig& model, const std::string& origin);

@@ -177,7 +177,7 @@ TEST(TrainMemory, AutomaticMicroBatchDividesTheBatchAndKeepsToTheLimit) {
   s.memory_limit_bytes = whole - 1 + (int64_t{64} << 20);
   EXPECT_EQ(automatic_micro_batch(s), 6);
   s.memory_limit_bytes = 1000;
-  EXPECT_THROW(automatic_micro_batch(s), Error);
+  EXPECT_EQ(automatic_micro_batch(s), 1) << "whether that fits is for the estimate to say";
   s.memory_limit_bytes = 0;
   s.data.sequence_length = s.model.max_position_embeddings = 1024;
   EXPECT_EQ(automatic_micro_batch(s), 4) << "about 4096 tokens at a time";

@@ -1,5 +1,6 @@
 #include "keel/train/train_command.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -43,21 +44,44 @@ Resolved resolve(const TrainCommand& command) {
     return resolved;
   }
   command.configure(resolved.config);
+  keep_uppermost_length(resolved.config);
   for (const std::string& assignment : command.overrides) apply_override(resolved.config, assignment);
   resolved.init_path = command.init_path;
   return resolved;
 }
 
-/// A run directory that is there already, held by this process, and where it goes on.
+/// What is read and made stays out of the reach of --report; a command that goes on writes its report again.
+void require_report_writable(const TrainCommand& command, const Resolved& resolved) {
+  if (command.report_path.empty()) return;
+  std::vector<std::filesystem::path> kept{command.out, command.config_path, resolved.init_path};
+  const auto keep_data = [&](const std::string& path) {
+    for (const char* suffix : {"", ".bin", ".idx"}) kept.emplace_back(path + suffix);
+  };
+  for (const char* key : {"data.path", "data.val_path"}) {
+    if (const auto path = resolved.config.find_text(key)) keep_data(*path);
+  }
+  if (resolved.config.has("data.mixture")) {
+    for (const Json& part : resolved.config.value("data.mixture")) {
+      if (part.is_object() && part.contains("path") && part["path"].is_string()) {
+        keep_data(part["path"].get<std::string>());
+      }
+    }
+  }
+  Report::require_writable(command.report_path, command.force || command.resume, kept);
+}
+
+/// The newest checkpoint of a run that goes on, with its model.
 struct Continued {
-  RunDirectory directory;
   std::optional<Checkpoint> checkpoint;
-  std::optional<ModelConfig> model;  ///< the checkpoint's
+  std::optional<ModelConfig> model;
+
+  const Checkpoint* found() const { return checkpoint ? &*checkpoint : nullptr; }
 };
 
-Continued continue_run(const std::string& out) {
-  Continued run{.directory = RunDirectory::open(out), .checkpoint = {}, .model = {}};
-  NewestCheckpoint newest = newest_checkpoint(out);
+Continued find_checkpoint(const TrainCommand& command, const Resolved& resolved) {
+  Continued run;
+  if (!resolved.earlier) return run;
+  NewestCheckpoint newest = newest_checkpoint(command.out);
   for (const CheckpointEntry& entry : newest.skipped) {
     log::warn("skipped a damaged checkpoint: {} ({})", entry.path, entry.damage);
   }
@@ -68,9 +92,14 @@ Continued continue_run(const std::string& out) {
   return run;
 }
 
-void require_room_for_checkpoint(const std::string& out, const TrainSettings& settings) {
-  constexpr int64_t kArrays = 3, kHeaders = int64_t{1} << 20;  // weights and AdamW's two averages
-  require_free_space(out, kArrays * count_parameters(settings.model).total * int64_t{sizeof(float)} + kHeaders);
+/// --force would remove the checkpoints that the new run is to start from.
+void require_init_elsewhere(const TrainCommand& command) {
+  namespace fs = std::filesystem;
+  if (!command.force || command.init_path.empty() || !is_run_directory(command.out)) return;
+  const fs::path run = fs::canonical(command.out), init = fs::weakly_canonical(command.init_path);
+  if (std::mismatch(run.begin(), run.end(), init.begin(), init.end()).first != run.end()) return;
+  throw Error(ErrorKind::usage, "--init lies in the run that --force replaces", command.init_path,
+              "name another run directory");
 }
 
 void say_where_it_starts(const TrainCommand& command, const Checkpoint* checkpoint) {
@@ -84,29 +113,29 @@ void say_where_it_starts(const TrainCommand& command, const Checkpoint* checkpoi
   }
 }
 
-/// The checkpoint and the command must belong to one run; what the run decided for itself stays.
-void fit_together(const EarlierRun& earlier, const Checkpoint* checkpoint, RunSetup& setup) {
-  if (checkpoint != nullptr) {
-    require_same_run(earlier, setup, *checkpoint);
-    if (checkpoint->step > setup.settings.steps) {
-      throw Error(ErrorKind::config,
-                  fmt::format("{} steps are done, and the run is to have {}", checkpoint->step, setup.settings.steps),
-                  "--steps", "a run that goes on can't get shorter than it is");
-    }
-  }
-  const int64_t micro = resumed_micro_batch(earlier, setup.settings);
-  const Json before = earlier.run_json["resolved"]["micro_batch_sequences"];
+/// The setup of the command's run, which goes on from `continued` where there is an earlier one: the checkpoint and the
+/// command must belong to one run, and what the run decided for itself stays.
+RunSetup set_up(const Resolved& resolved, const Continued& continued) {
+  RunSetup setup = prepare_run(resolved.config, resolved.init_path, continued.model);
+  if (!resolved.earlier) return setup;
+  setup.identity = data_identity(setup);
+  require_same_run(*resolved.earlier, setup, continued.found());
+  const int64_t micro = resumed_micro_batch(*resolved.earlier, setup.settings);
+  const auto before = resolved.earlier->run_json["resolved"]["micro_batch_sequences"].get<int64_t>();
   if (before != micro) {
-    log::info("the micro-batch changes from {} to {} sequences: sums are rounded otherwise from here on",
-              json_text(before), micro);
+    log::info("the micro-batch changes from {} to {} sequences: sums are rounded otherwise from here on", before,
+              micro);
   }
   setup.settings.micro_batch_sequences = micro;
+  return setup;
 }
 
 /// A finished run stays as it is; a report that is asked for is its own.
 TrainResult say_it_is_finished(const TrainCommand& command, const EarlierRun& earlier, const RunDirectory& directory,
-                               int64_t step) {
-  log::info("the run is finished: step {} of {}; nothing to do: --steps with more than {} goes on", step, step, step);
+                               const TrainSettings& settings) {
+  const bool rates_stay = settings.schedule.name == ScheduleName::constant;
+  log::info("the run is finished: step {} of {}; nothing to do: {} with N above {} goes on", settings.steps,
+            settings.steps, rates_stay ? "--steps N" : "--override train.steps=N", settings.steps);
   for (const AppliedOverride& o : earlier.overrides) {
     log::warn("{} stays {}: a finished run has no steps for another value; raise train.steps", o.key, o.before);
   }
@@ -121,19 +150,24 @@ TrainResult say_it_is_finished(const TrainCommand& command, const EarlierRun& ea
   return {};
 }
 
+RunHistory history_of(const std::optional<EarlierRun>& earlier, int64_t step) {
+  if (!earlier) return {.created = utc_time()};
+  return {.created = earlier->run_json["created"].get<std::string>(),
+          .overrides = recorded_overrides(*earlier, step),
+          .resumes = recorded_resumes(*earlier, step)};
+}
+
 /// run.json, metrics.jsonl and events.jsonl as they are when step `step` follows. run.json comes first: a process that
 /// is killed in between leaves what the next one brings to the same end.
 LogSchedule bring_up_to_date(RunDirectory& directory, const std::optional<EarlierRun>& earlier, const RunSetup& setup,
-                             int64_t step) {
-  if (!earlier) {
-    directory.write_run_json(run_json(setup, utc_time(), Json::array()));
-    return LogSchedule(setup.settings);
-  }
-  const Json overrides = recorded_overrides(*earlier, step);
-  LogSchedule schedule(setup.settings, overrides);
-  directory.write_run_json(run_json(setup, earlier->run_json["created"].get<std::string>(), overrides));
+                             const RunHistory& history, int64_t step) {
+  LogSchedule schedule(setup.settings, history.overrides);
+  directory.write_run_json(run_json(setup, history));
+  if (!earlier) return schedule;
   const int64_t moved = directory.rewind_metrics(step, schedule);
-  if (moved > 0) log::info("{} lines of metrics.jsonl moved to metrics.before-resume-{}.jsonl", moved, step);
+  if (moved > 0) {
+    log::info("{} line{} of metrics.jsonl moved to metrics.before-resume-{}.jsonl", moved, moved == 1 ? "" : "s", step);
+  }
   for (const AppliedOverride& o : earlier->overrides) {
     log::info("{} changes from {} to {} from here on", o.key, o.before, o.after);
     directory.log_event("override", {{"key", o.key}, {"before", o.before}, {"after", o.after}});
@@ -141,17 +175,30 @@ LogSchedule bring_up_to_date(RunDirectory& directory, const std::optional<Earlie
   return schedule;
 }
 
-TrainResult run_and_report(const TrainCommand& command, Report& report, const RunSetup& setup, Trainer& trainer,
-                           RunDirectory& directory, const RunStart& start, Progress& progress) {
-  TrainResult result;
-  result.outcome = run_training(setup, trainer, directory, start, progress);
+void say_what_it_takes(const RunSetup& setup, const TrainPlanReport& plan) {
+  log::info("trains on {}; disk: {}", plan.data_text, plan.disk_text);
+  if (!setup.init) return;
+  for (const std::string& warning : setup.init->warnings) log::warn("--init: {}", warning);
+  log::info("starts from the weights of {}; optimiser, schedule and data begin anew", setup.init->path);
+}
+
+/// Everything that is known before the first step is in it already: inputs may be gone when training ends.
+void fill_in(Report& report, const RunSetup& setup) {
   report.config() = setup.config.to_json();
   for (const ReportInput& input : report_inputs(setup)) report.add_input(input);
-  report.results() = outcome_json(*result.outcome, setup.settings);
+}
+
+TrainResult finish(const TrainCommand& command, Report& report, const RunSetup& setup, const RunHistory& history,
+                   RunDirectory& directory, RunOutcome outcome) {
+  report.results() = outcome_json(outcome, setup.settings);
+  report.results()["overrides"] = history.overrides;
+  report.results()["resumes"] = history.resumes;
   report.write(directory.file("report.json"));
   if (!command.report_path.empty()) report.write(command.report_path);
-  result.summary = outcome_text(*result.outcome, setup.settings, command.out);
-  result.exit_code = result.outcome->exit_code();
+  TrainResult result;
+  result.summary = outcome_text(outcome, setup.settings, command.out);
+  result.exit_code = outcome.exit_code();
+  result.outcome = std::move(outcome);
   return result;
 }
 
@@ -162,11 +209,12 @@ Config command_config(const TrainCommand& command) {
 }
 
 TrainPlanReport plan(Context& ctx, const TrainCommand& command) {
-  if (!command.report_path.empty()) Report::require_writable(command.report_path);
   Report report("keel.train.plan/1", "keel-train", command.arguments);
   const Resolved resolved = resolve(command);
-  const RunSetup setup = prepare_run(resolved.config, resolved.init_path);
+  require_report_writable(command, resolved);
+  const RunSetup setup = set_up(resolved, find_checkpoint(command, resolved));
   TrainPlanReport plan = plan_report(ctx, setup, true);
+  if (plan.fits) require_readable_start(setup);
   report.config() = setup.config.to_json();
   report.results() = plan.results;
   if (!command.report_path.empty()) report.write(command.report_path);
@@ -175,39 +223,43 @@ TrainPlanReport plan(Context& ctx, const TrainCommand& command) {
 
 TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress) {
   const Stopwatch since_start;
-  if (!command.report_path.empty()) Report::require_writable(command.report_path);
   Report report("keel.train/1", "keel-train", command.arguments);
   const Resolved resolved = resolve(command);
-  std::optional<Continued> continued;
+  require_report_writable(command, resolved);
+  std::optional<RunDirectory> held;
   if (resolved.earlier) {
-    continued = continue_run(command.out);
+    held = RunDirectory::open(command.out);
   } else {
     RunDirectory::require_creatable(command.out, command.force);
+    require_init_elsewhere(command);
   }
-  RunSetup setup = prepare_run(resolved.config, resolved.init_path, continued ? continued->model : std::nullopt);
-  setup.identity = data_identity(setup);
-  const Checkpoint* checkpoint = continued && continued->checkpoint ? &*continued->checkpoint : nullptr;
-  if (resolved.earlier) fit_together(*resolved.earlier, checkpoint, setup);
-  if (checkpoint != nullptr && checkpoint->step == setup.settings.steps &&
-      continued->directory.is_completed(checkpoint->step)) {
-    return say_it_is_finished(command, *resolved.earlier, continued->directory, checkpoint->step);
+  const Continued continued = find_checkpoint(command, resolved);
+  const Checkpoint* checkpoint = continued.found();
+  RunSetup setup = set_up(resolved, continued);
+  if (checkpoint != nullptr && checkpoint->step == setup.settings.steps && held->is_completed(checkpoint->step)) {
+    return say_it_is_finished(command, *resolved.earlier, *held, setup.settings);
   }
-  require_fit(plan_report(ctx, setup, false));
-  require_room_for_checkpoint(command.out, setup.settings);
-  if (setup.data.front().tokenizer_path.empty()) log::debug("the data names no tokenizer: checkpoints will hold none");
+  const TrainPlanReport plan = plan_report(ctx, setup, false);
+  require_fit(plan);
+  require_free_space(command.out, plan.checkpoint_bytes);
+  require_readable_start(setup);
+  if (!resolved.earlier) setup.identity = data_identity(setup);
+  if (setup.tokenizer.empty()) log::debug("the data names no tokenizer: checkpoints will hold none");
   say_where_it_starts(command, checkpoint);
+  say_what_it_takes(setup, plan);
   const double product_rate = measure_product_rate(ctx, setup.settings, 0.1);
   const std::unique_ptr<Trainer> trainer = make_trainer(ctx, setup, checkpoint);
+  fill_in(report, setup);
 
-  RunDirectory directory =
-      continued ? std::move(continued->directory) : RunDirectory::create(command.out, command.force);
-  const LogSchedule schedule =
-      bring_up_to_date(directory, resolved.earlier, setup, checkpoint != nullptr ? checkpoint->step : 0);
+  const int64_t step = checkpoint != nullptr ? checkpoint->step : 0;
+  RunDirectory directory = held ? std::move(*held) : RunDirectory::create(command.out, command.force);
+  const RunHistory history = history_of(resolved.earlier, step);
+  const LogSchedule schedule = bring_up_to_date(directory, resolved.earlier, setup, history, step);
   const RunStart start{.schedule = schedule,
                        .resume = checkpoint,
                        .product_rate = product_rate,
                        .startup_seconds = since_start.seconds()};
-  return run_and_report(command, report, setup, *trainer, directory, start, progress);
+  return finish(command, report, setup, history, directory, run_training(setup, *trainer, directory, start, progress));
 }
 
 }  // namespace keel

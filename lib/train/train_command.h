@@ -23,6 +23,7 @@ struct TrainCommand {
   bool resume = false;                     ///< go on from the newest checkpoint where there is one
   bool force = false;                      ///< replace a run that is there
   std::vector<std::string> overrides;      ///< "KEY=VALUE", with `resume`: from here on
+  std::string config_path;                 ///< the file that `configure` reads, "" for none: no report goes there
   std::string report_path;                 ///< a report besides RUN/report.json; "-" is stdout, "" none
   std::vector<std::string> arguments;      ///< `command` of the reports, the program first
 };

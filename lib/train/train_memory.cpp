@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "keel/base/error.h"
-#include "keel/base/quantity.h"
 #include "keel/base/signals.h"
 #include "keel/kernels/attention/attention.h"
 #include "keel/kernels/common/chunks.h"
@@ -94,21 +92,15 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
 int64_t automatic_micro_batch(const TrainSettings& settings) {
   constexpr int64_t kTokens = 4096;
   constexpr int64_t kActivationBytes = int64_t{4} << 30;
-  constexpr int64_t kLibraries = int64_t{64}
-                                 << 20;  // allowance; a measured figure would make this depend on the machine
-  int64_t smallest = 0;
   for (int64_t sequences : divisors_descending(settings.batch_sequences)) {
     const ArenaPlan arena = plan_training(settings, sequences).arena;
-    smallest = arena.total_bytes() + kLibraries;
-    if (settings.memory_limit_bytes > 0 && smallest > settings.memory_limit_bytes) continue;
-    const bool moderate =
-        sequences * settings.sequence_length() <= kTokens && arena.bytes(MemoryKind::activations) <= kActivationBytes;
-    if (moderate || sequences == 1) return sequences;
+    const int64_t limit = settings.memory_limit_bytes;
+    if (limit > 0 && arena.total_bytes() > limit - kLibraryAllowance) continue;
+    if (sequences * settings.sequence_length() <= kTokens && arena.bytes(MemoryKind::activations) <= kActivationBytes) {
+      return sequences;
+    }
   }
-  throw Error(ErrorKind::memory,
-              "one sequence at a time needs " + format_bytes(smallest) + ", train.memory_limit is " +
-                  format_bytes(settings.memory_limit_bytes),
-              "", "a shorter data.sequence_length or a smaller model needs less");
+  return 1;
 }
 
 int64_t largest_fitting_micro_batch(Context& ctx, const TrainSettings& settings, int64_t limit_bytes) {

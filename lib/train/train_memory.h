@@ -51,7 +51,9 @@ KEEL_API std::vector<TrainingProduct> training_products(const TrainSettings& set
 
 /// The micro-batch that `auto` stands for, a pure function of the settings (train.memory_limit included, threads not):
 /// the largest divisor of the batch with at most about 4096 tokens and 4 GB of activations (or one sequence) that fits
-/// the limit. Throws Error(memory) when even one sequence does not.
+/// the limit with kLibraryAllowance beside its arena; 1 when none does. Whether that fits on this machine is for
+/// estimate_memory to say.
+inline constexpr int64_t kLibraryAllowance = int64_t{64} << 20;
 KEEL_API int64_t automatic_micro_batch(const TrainSettings& settings);
 
 /// The largest divisor of the batch whose estimate is at most `limit_bytes`; 0 if there is none.

@@ -142,7 +142,8 @@ std::vector<ConfigKey> train_keys() {
        .type = ConfigType::duration,
        .unit = "seconds",
        .minimum = 0,
-       .help = "Save and stop with exit code 7 after this long."},
+       .help =
+           "Save and stop with exit code 7 so long after the process started; each process does at least one step."},
       {.path = "train.memory_limit",
        .type = ConfigType::size,
        .unit = "bytes",

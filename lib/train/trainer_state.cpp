@@ -11,7 +11,7 @@
 namespace keel {
 namespace {
 
-/// Calls field(key, member, kind) for each field: one list writes and reads.
+/// Calls field(key, member) for each field: one list writes and reads.
 template <class State, class Field>
 void for_fields(State& state, Field field) {
   field("step", state.step);
@@ -77,6 +77,7 @@ Json trainer_state_json(const TrainerState& state) {
   Json json = Json::object();
   for_fields(state, Writer{json});
   if (state.val_loss) Writer{json}("val_loss", *state.val_loss);
+  if (state.val_step) json["val_step"] = *state.val_step;
   return json;
 }
 
@@ -99,6 +100,9 @@ TrainerState trainer_state(const Checkpoint& checkpoint) {
   double val_loss = std::nan("");
   reader("val_loss", val_loss);
   if (!std::isnan(val_loss)) state.val_loss = val_loss;
+  int64_t val_step = -1;
+  reader("val_step", val_step);
+  if (val_step >= 0) state.val_step = val_step;
   return state;
 }
 

@@ -23,6 +23,7 @@ struct TrainerState {
   static constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN();
   double loss = kAbsent, grad_norm = kAbsent;  ///< of the last step
   std::optional<double> val_loss;              ///< the last one
+  std::optional<int64_t> val_step;             ///< the step that it followed
 };
 
 KEEL_API Json trainer_state_json(const TrainerState& state);

@@ -29,7 +29,8 @@ TEST(TrainerState, ReadsWhatItWrote) {
                              .save_seconds = 0.5,
                              .validated = false,
                              .loss = 3.5,
-                             .val_loss = 4.5};
+                             .val_loss = 4.5,
+                             .val_step = 3};
   const TrainerState read = trainer_state(checkpoint_with(trainer_state_json(written)));
   EXPECT_EQ(read.tokens, 256);
   EXPECT_EQ(read.data_position, 16);
@@ -41,6 +42,7 @@ TEST(TrainerState, ReadsWhatItWrote) {
   EXPECT_EQ(read.loss, 3.5);
   EXPECT_TRUE(std::isnan(read.grad_norm));
   EXPECT_EQ(read.val_loss, 4.5);
+  EXPECT_EQ(read.val_step, 3);
 }
 
 TEST(TrainerState, ValuesOfAnotherTypeAreRefusedByName) {
@@ -51,6 +53,7 @@ TEST(TrainerState, ValuesOfAnotherTypeAreRefusedByName) {
                                                                                       {"data_position", 1.5},
                                                                                       {"seed", "x"},
                                                                                       {"val_loss", "low"},
+                                                                                      {"val_step", "last"},
                                                                                       {"loss", Json()},
                                                                                       {"format_version", 99},
                                                                                       {"step", 3}}) {

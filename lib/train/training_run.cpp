@@ -36,7 +36,8 @@ class TrainingRun {
         directory_(directory),
         schedule_(start.schedule),
         progress_(progress),
-        trainer_(trainer) {
+        trainer_(trainer),
+        seconds_before_(start.startup_seconds) {
     outcome_.final_loss = outcome_.grad_norm = kNoValue;
     outcome_.product_rate = start.product_rate;
     outcome_.startup_seconds = start.startup_seconds;
@@ -54,8 +55,10 @@ class TrainingRun {
     outcome_.final_loss = state.loss;
     outcome_.grad_norm = state.grad_norm;
     outcome_.val_loss = state.val_loss;
+    outcome_.val_step = state.val_step;
     validated_ = state.validated;
     if (const auto loss = validated_ ? std::nullopt : directory_.validation_loss_at(checkpoint.step)) {
+      outcome_.val_step = checkpoint.step;
       outcome_.val_loss = *loss;  // made after this checkpoint by a process that was then killed
       validated_ = true;
     }
@@ -91,7 +94,7 @@ class TrainingRun {
     if (outcome_.step >= settings_.steps) return false;
     if (stopped()) return false;
     if (save_is_due() && !save()) return false;
-    if (time_is_up()) return false;
+    if (has_progressed_ && time_is_up()) return false;
     return train_step();
   }
 
@@ -115,11 +118,8 @@ class TrainingRun {
   }
 
   bool is_out_of_time() const {
-    return settings_.time_limit_seconds > 0 && since_start_.seconds() >= settings_.time_limit_seconds;
+    return settings_.time_limit_seconds > 0 && seconds_before_ + since_start_.seconds() >= settings_.time_limit_seconds;
   }
-
-  /// What makes work that is no step end early.
-  bool must_stop() const { return stop_requested() || is_out_of_time(); }
 
   bool time_is_up() {
     if (!is_out_of_time()) return false;
@@ -140,6 +140,7 @@ class TrainingRun {
       return false;
     }
     ++outcome_.step;
+    has_progressed_ = true;
     if (result->empty && empty_steps_++ == 0) {
       log::warn("step {}: no target token counts (all are masked); nothing was updated", outcome_.step);
     }
@@ -168,7 +169,10 @@ class TrainingRun {
     smoothed_ = smoothed_ > 0 ? 0.9 * smoothed_ + 0.1 * seconds : seconds;
     const double tokens_per_second = static_cast<double>(settings_.tokens_per_step()) / smoothed_;
     std::vector<ProgressField> fields;
-    if (!result.empty) fields = {{"loss", result.loss, "{:.4f}"}, {"grad_norm", result.grad_norm, "{:.3f}"}};
+    if (!result.empty) {
+      fields = {{"loss", result.loss, loss_format(result.loss)},
+                {"grad_norm", result.grad_norm, result.grad_norm < 1e5 ? "{:.3f}" : "{:.4g}"}};
+    }
     fields.push_back({"lr", result.learning_rate, "{:.3g}"});
     fields.push_back({"tokens/s", tokens_per_second, "{:.0f}"});
     if (outcome_.product_rate > 0) fields.push_back({"utilisation", utilisation(tokens_per_second), "{:.2f}"});
@@ -228,14 +232,15 @@ class TrainingRun {
     const std::optional<double> loss = trainer_.validate([this](int64_t done, int64_t total) {
       const ProgressField field{"validating", 100 * static_cast<double>(done) / static_cast<double>(total), "{:.0f}%"};
       progress_.update(outcome_.step, {&field, 1});
-      return must_stop();
+      return stop_requested() || (has_progressed_ && is_out_of_time());
     });
     outcome_.validate_seconds += watch.seconds();
     if (!loss) return !stopped() && !time_is_up();
-    validated_ = true;
+    validated_ = has_progressed_ = true;
     outcome_.val_loss = *loss;
+    outcome_.val_step = outcome_.step;
     directory_.log_validation(outcome_.step, outcome_.step * settings_.tokens_per_step(), *loss);
-    log::info("step {}: validation loss {:.4f}", outcome_.step, *loss);
+    log::info("step {}: validation loss {}", outcome_.step, loss_text(*loss));
     if (std::isfinite(*loss)) return true;
     weights_are_suspect_ = true;
     give_up(outcome_.step, last_learning_rate(), {{"validation", true}});
@@ -243,21 +248,21 @@ class TrainingRun {
     return false;
   }
 
-  /// False if it was told to stop.
+  /// False if it was told to stop; a time limit that is over ends the pass, not the run.
   bool score_frequencies() {
     struct GivenUp {};
     const Stopwatch watch;
     try {
       const UnigramLoss loss = unigram_cross_entropy(*setup_.train, *setup_.validation,
                                                      validation_targets(settings_, *setup_.validation), [this] {
-                                                       if (must_stop()) throw GivenUp{};
+                                                       if (stop_requested() || is_out_of_time()) throw GivenUp{};
                                                      });
       outcome_.unigram_loss = loss.nats_per_token;
       log::info("validation loss of token frequencies alone (unigram): {:.4f}", loss.nats_per_token);
     } catch (const GivenUp&) {
     }
     outcome_.startup_seconds += watch.seconds();
-    return !stopped() && !time_is_up();
+    return !stopped();
   }
 
   bool save_is_due() {
@@ -313,14 +318,14 @@ class TrainingRun {
                                      .validated = validated_,
                                      .loss = outcome_.final_loss,
                                      .grad_norm = outcome_.grad_norm,
-                                     .val_loss = outcome_.val_loss});
-    state["data"] = setup_.identity;
+                                     .val_loss = outcome_.val_loss,
+                                     .val_step = outcome_.val_step});
     return {.step = outcome_.step,
             .config_text = json_text(model_config_json(settings_.model), 2) + "\n",
             .model = trainer_.weight_tensors(),
             .optimizer = trainer_.optimizer_tensors(),
             .trainer = std::move(state),
-            .tokenizer_path = setup_.data.front().tokenizer_path};
+            .tokenizer = setup_.tokenizer};
   }
 
   const RunSetup& setup_;
@@ -331,6 +336,10 @@ class TrainingRun {
   Trainer& trainer_;
   RunOutcome outcome_;
   Stopwatch since_start_, since_save_;
+  double seconds_before_ = 0;  // of this process, before since_start_
+  // This process has done a step or a validation. Before that no time limit ends it: a limit shorter than start-up or
+  // a validation would have every process stop where the last one did.
+  bool has_progressed_ = false;
   double smoothed_ = 0;      // seconds a step
   int64_t empty_steps_ = 0;  // of this process, without a target that counts
   int64_t saved_step_ = 0;   // step 0 needs no checkpoint: it follows from the config

@@ -24,7 +24,7 @@ struct RunStart {
   LogSchedule schedule;                ///< which steps are logged and validated
   const Checkpoint* resume = nullptr;  ///< the one that `trainer` was made from; null: step 0
   double product_rate = 0;     ///< FLOP/s of the matrix products alone (throughput.h), for the utilisation; 0: unknown
-  double startup_seconds = 0;  ///< of this process so far
+  double startup_seconds = 0;  ///< of this process so far; train.time_limit counts from its start
 };
 
 /// Trains to the end of the settings, or to a signal, a time limit or a loss that is not finite: writes metrics, events

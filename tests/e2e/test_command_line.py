@@ -118,6 +118,7 @@ class Wiring(ToolTest):
         self.assertEqual(out.read_text(), before)
         self.check("keel-analyze", "wiring", "--scheme", "post", "--blocks", "2", "--out", out, "--force")
         self.assertEqual(json.loads(out.read_text())["results"]["scheme"], "post")
+        self.check("keel-analyze", "wiring", "--scheme", "post", "--blocks", "2", "--out", self.dir / "none" / "x", code=4)
         both = self.check("keel-analyze", *self.KEEL, "--report", self.dir / "report.json").stdout
         self.assertEqual(json.loads(both)["results"], json.loads((self.dir / "report.json").read_text())["results"])
 
@@ -126,6 +127,8 @@ class Wiring(ToolTest):
         path.write_text('{"model": {"num_hidden_layers": 4, "residual_scheme": "keel", "residual_alpha": 5}}')
         report = json.loads(self.check("keel-analyze", "wiring", "--config", path, "--threads", "1").stdout)
         self.assertEqual(report["inputs"][0]["path"], str(path))
+        for option in ("--out", "--report"):
+            self.check("keel-analyze", "wiring", "--config", path, option, path, "--force", code=2)
         self.assertEqual(report["results"]["rows"][7]["a"], 5)
 
     def test_misuse(self):

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import resource
 import signal
 import socket
 import subprocess
@@ -53,6 +54,68 @@ class Existing(Tokenize):
             self.assertIn("not a data set", self.encode(source, "--force", code=2)[0].stderr)
             self.assertEqual((self.dir / "out/manifest.json").read_text(), content)
         self.encode(source, "--force", code=2, out="a.jsonl")
+
+
+    def test_reports_replace_nothing_by_mistake(self):
+        source = self.write("in/a.jsonl", '{"text":"the"}')
+        model = self.write("m.model", MODEL.read_bytes())
+        settings = self.write("encode.json", "{}")
+        os.link(source, self.dir / "hard.jsonl")
+        other = self.write("other.json", "{}")
+        before = {path: path.read_bytes() for path in (source, model, settings, other)}
+        for force in ([], ["--force"]):
+            for report in (source, model, settings, self.dir / "hard.jsonl", self.dir / "out/report2.json", *([] if force else [other])):
+                self.encode(self.dir / "in", "--config", settings, "--report", report, *force, model=model, code=2)
+        self.expect_nothing_left()
+        self.assertEqual({path: path.read_bytes() for path in before}, before)
+        self.encode(source, "--report", other, "--force")
+        self.assertEqual(json.loads(other.read_text())["schema"], "keel.tokenize.encode/1")
+        self.encode(source, "--report", "/dev/null", "--force")
+        manifest = self.dir / "out/manifest.json"
+        text = manifest.read_text()
+        self.check(NAME, "info", self.dir / "out", "--out", manifest, "--force", code=2)
+        self.check(NAME, "info", self.dir / "out/train-00000", "--out", self.dir / "out/train-00000.bin", "--force", code=2)
+        self.check(NAME, "info", self.dir / "out", "--out", other, code=2)
+        self.check(NAME, "info", self.dir / "out", "--out", other, "--force")
+        self.assertEqual(manifest.read_text(), text)
+
+    def test_resume_of_what_is_complete(self):
+        source = self.write("a.jsonl", '{"text":"the"}')
+        self.encode(source, "--resume", "--seed", 3)
+        before = (self.dir / "out/report.json").read_bytes()
+        self.assertIn("nothing to do", self.encode(source, "--resume", "--workers", 1)[0].stderr)
+        self.encode(source, "--resume", "--prepend-bos", code=2)
+        self.encode(self.write("b.jsonl", '{"text":"the"}'), "--resume", code=2)
+        self.write("a.jsonl", '{"text":"the cat"}')
+        self.encode(source, "--resume", code=2)
+        self.assertEqual((self.dir / "out/report.json").read_bytes(), before)
+        self.encode(source, "--resume", "--force")
+
+    def test_two_at_a_time_for_one_folder(self):
+        command = [tool(NAME), "encode", "-", "--tokenizer", MODEL, "--out", self.dir / "out", "--progress", "none"]
+        both = [subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+        while len(list(self.dir.glob(".out.tmp.*"))) < 2:  # both have seen that nothing is there
+            self.assertEqual([process.poll() for process in both], [None, None])
+            time.sleep(0.01)
+        said = [process.communicate(b'{"text":"the"}\n')[1].decode() for process in both]
+        self.assertEqual([process.returncode for process in both], [0, 2], said)
+        self.assertIn("exists already", said[1])
+        self.assertEqual([path.name for path in self.dir.iterdir()], ["out"])
+
+    def test_more_shards_than_descriptors(self):
+        source = self.write("a.jsonl", '{"text":"the"}\n' * 300)
+        limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        _, results = self.encode(source, "--shard-tokens", 2, "--val-fraction", 0.3, preexec_fn=limit)
+        self.assertEqual((len(results["files"]), results["documents_written"]), (300, 300))
+
+    def test_names_that_json_cannot_hold(self):
+        name = os.fsdecode(b"gr\xf6\xdfe")
+        source = self.write("a.jsonl", '{"text":"the"}')
+        other = self.write(f"{name}.jsonl", '{"text":"the"}')
+        for path, out in ((other, "out"), (source, name)):
+            done, _ = self.encode(path, code=2, out=out)
+            self.assertIn("not UTF-8", done.stderr)
+            self.expect_nothing_left()
 
 
 class Special(Tokenize):

@@ -37,6 +37,7 @@ class IdsDecodeInfo(Tokenize):
         whole = self.check(NAME, "decode", self.dir / "out/train-00000", "--tokenizer", MODEL).stdout
         self.assertTrue(whole.startswith("the cat"))
         self.check(NAME, "decode", self.dir / "out", "--doc", 5, code=2)
+        self.assertIn("ends before it begins", self.check(NAME, "decode", self.dir / "out", "--doc", "1:0", code=2).stderr)
         self.check(NAME, "decode", self.dir / "nothing", code=4)
 
     def test_info(self):

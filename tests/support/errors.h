@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 
 #include "keel/base/error.h"
 
@@ -18,6 +19,14 @@ Error error_of(Body body) {
   }
   ADD_FAILURE() << "no keel::Error was thrown";
   return {ErrorKind::internal, "nothing thrown"};
+}
+
+/// Expects an Error of this kind whose line holds the text.
+template <class Body>
+void expect_error(ErrorKind kind, std::string_view text, Body body) {
+  const Error error = error_of(body);
+  EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind)) << error.what();
+  EXPECT_NE(std::string_view(error.what()).find(text), std::string_view::npos) << error.what();
 }
 
 }  // namespace keel::testing

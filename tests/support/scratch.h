@@ -16,10 +16,9 @@ namespace keel::testing {
 class Scratch : public TempDir {
  public:
   std::string file(const std::string& name) const { return (path() / name).string(); }
-  /// Writes a file, with the folders in front of it, and returns its path.
+  /// put_file; returns the path.
   std::string write(const std::string& name, const std::string& bytes) const {
     const std::filesystem::path target = path() / name;
-    std::filesystem::create_directories(target.parent_path());
     std::filesystem::remove(target);  // file systems flush a file that is cut to nothing, which takes milliseconds
     put_file(target, bytes);
     return target.string();

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace keel::testing {
 
@@ -12,7 +13,10 @@ namespace keel::testing {
 class TempDir {
  public:
   TempDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "keel-test-XXXXXX").string();
+    // In memory where that is possible: thousands of small files go faster.
+    const std::filesystem::path memory = "/dev/shm";
+    const bool has_memory = std::filesystem::is_directory(memory);
+    std::string name = ((has_memory ? memory : std::filesystem::temp_directory_path()) / "keel-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
     path_ = name;
   }
@@ -30,7 +34,9 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-inline void put_file(const std::filesystem::path& path, const std::string& text) {
+/// Writes a file, with the folders in front of it.
+inline void put_file(const std::filesystem::path& path, std::string_view text) {
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
   std::ofstream(path, std::ios::binary) << text;
 }
 

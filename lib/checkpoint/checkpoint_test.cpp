@@ -1,9 +1,9 @@
 #include "keel/checkpoint/checkpoint.h"
 
-#include <algorithm>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <csignal>
 #include <filesystem>
@@ -273,7 +273,7 @@ TEST(Checkpoint, KilledAtAnyMoment) {
   Random random(5);
   int64_t newest = 1;
   int killed = 0;
-  size_t before = 1;  // checkpoints
+  size_t before = 1;         // checkpoints
   double window_us = 50000;  // follows the machine's speed, so that about half of the children are killed
   for (int trial = 0; trial < 40; ++trial) {
     SCOPED_TRACE(trial);

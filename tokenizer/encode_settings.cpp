@@ -10,7 +10,8 @@
 namespace keel {
 namespace {
 
-std::vector<ConfigKey> encode_keys() {
+/// What of the input becomes a document.
+std::vector<ConfigKey> document_keys() {
   return {
       {.path = "format",
        .type = ConfigType::choice,
@@ -64,6 +65,12 @@ std::vector<ConfigKey> encode_keys() {
        .type = ConfigType::boolean,
        .initial = "false",
        .help = "Keep an empty text as a document without a sequence, as Megatron does, instead of dropping it."},
+  };
+}
+
+/// What of a document is written, and how.
+std::vector<ConfigKey> output_keys() {
+  return {
       {.path = "append_eod",
        .type = ConfigType::boolean,
        .initial = "true",
@@ -168,7 +175,11 @@ void resolve_part(const Config& config, EncodeOptions& options) {
 }  // namespace
 
 const ConfigSchema& encode_schema() {
-  static const ConfigSchema schema(encode_keys());
+  static const ConfigSchema schema([] {
+    std::vector<ConfigKey> keys = document_keys();
+    for (ConfigKey& key : output_keys()) keys.push_back(std::move(key));
+    return keys;
+  }());
   return schema;
 }
 

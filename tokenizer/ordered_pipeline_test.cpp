@@ -5,7 +5,6 @@
 #include <csignal>
 #include <stdexcept>
 
-#include "support/child.h"
 #include "support/no_threads.h"
 
 namespace keel {
@@ -107,19 +106,13 @@ TEST(OrderedPipeline, ASignalEndsEverything) {
 }
 
 TEST(OrderedPipeline, ThreadsThatCannotBeHadAreAnError) {
-  const auto result = testing::run_in_child([] {
-    if (!testing::forbid_threads()) return 77;
+  const auto code = testing::exit_code_without_threads([] {
     Pipeline pipeline(2, 1000);
     const auto nothing = []() -> std::optional<std::pair<int, int64_t>> { return std::nullopt; };
-    try {
-      pipeline.run(nothing, squares(), [](int) {});
-    } catch (const Error& error) {
-      return exit_code(error.kind());
-    }
-    return 0;
+    pipeline.run(nothing, squares(), [](int) {});
   });
-  if (result.code == 77) GTEST_SKIP() << "threads cannot be limited here";
-  EXPECT_EQ(result.code, kExitDevice);
+  if (!code) GTEST_SKIP() << "threads cannot be limited here";
+  EXPECT_EQ(*code, kExitDevice);
 }
 
 }  // namespace

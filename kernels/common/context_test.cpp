@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "keel/base/error.h"
-#include "support/child.h"
 #include "support/no_threads.h"
 
 namespace keel {
@@ -26,18 +25,10 @@ TEST(Context, ScratchGrowsAndStays) {
 }
 
 TEST(Context, ThreadsThatCannotBeHadAreAnError) {
-  const auto result = testing::run_in_child([] {
-    if (!testing::forbid_threads()) return 77;
-    const Context alone(1);
-    try {
-      const Context two(2);
-    } catch (const Error& error) {
-      return exit_code(error.kind());
-    }
-    return 0;
-  });
-  if (result.code == 77) GTEST_SKIP() << "threads cannot be limited here";
-  EXPECT_EQ(result.code, kExitDevice);
+  const auto code = testing::exit_code_without_threads([] { const Context two(2); });
+  if (!code) GTEST_SKIP() << "threads cannot be limited here";
+  EXPECT_EQ(testing::exit_code_without_threads([] { const Context alone(1); }), 0);
+  EXPECT_EQ(*code, kExitDevice);
 }
 
 }  // namespace

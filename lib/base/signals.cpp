@@ -25,6 +25,12 @@ void on_stop(int signal) {
   (void)::raise(signal);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kSanitized = true;  // it reports the signal with a trace of its own
+#else
+constexpr bool kSanitized = false;
+#endif
+
 // In static memory: a handler can't allocate.
 std::array<char, 256> lost_file_line;
 size_t lost_file_line_bytes = 0;
@@ -59,10 +65,8 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
-void install_signal_handlers([[maybe_unused]] std::string_view tool) {
-#ifndef __SANITIZE_ADDRESS__
-  handle_lost_files(tool);
-#endif
+void install_signal_handlers(std::string_view tool) {
+  if constexpr (!kSanitized) handle_lost_files(tool);
   struct sigaction action {};
   action.sa_handler = on_stop;
   action.sa_flags = SA_RESTART;

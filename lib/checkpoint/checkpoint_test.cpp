@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <csignal>
 #include <filesystem>
@@ -272,6 +273,7 @@ TEST(Checkpoint, KilledAtAnyMoment) {
   Random random(5);
   int64_t newest = 1;
   int killed = 0;
+  size_t before = 1;         // checkpoints
   double window_us = 50000;  // follows the machine's speed, so that about half of the children are killed
   for (int trial = 0; trial < 40; ++trial) {
     SCOPED_TRACE(trial);
@@ -285,7 +287,9 @@ TEST(Checkpoint, KilledAtAnyMoment) {
     window_us *= WIFSIGNALED(status) ? 1.1 : 0.9;
     const std::vector<CheckpointEntry> entries = list_checkpoints(run);
     ASSERT_GE(entries.size(), 1U);
-    ASSERT_LE(entries.size(), 3U);
+    // A kill between the rename of a checkpoint and the removal of old ones leaves one more.
+    ASSERT_LE(entries.size(), WIFSIGNALED(status) ? std::max<size_t>(before, 2) + 1 : 2);
+    before = entries.size();
     for (const CheckpointEntry& entry : entries) {
       ASSERT_EQ(entry.damage, "");
       ASSERT_TRUE(is_step(open_checkpoint(entry.path), entry.step, kElements));

@@ -5,17 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/base/error.h"
+#include "support/train_settings.h"
 
 namespace keel {
 namespace {
 
-TrainSettings settings(int64_t steps, int64_t log_every, int64_t validate_every) {
-  TrainSettings s;
-  s.steps = steps;
-  s.log_every = log_every;
-  s.validate.every_steps = validate_every;
-  return s;
-}
+using testing::log_settings;
 
 std::vector<int64_t> logged(const LogSchedule& schedule, int64_t steps) {
   std::vector<int64_t> found;
@@ -26,7 +21,7 @@ std::vector<int64_t> logged(const LogSchedule& schedule, int64_t steps) {
 }
 
 TEST(LogSchedule, FirstLastAndEveryNth) {
-  const LogSchedule s(settings(10, 4, 0));
+  const LogSchedule s(log_settings(10, 4, 0));
   EXPECT_EQ(logged(s, 10), (std::vector<int64_t>{1, 4, 8, 10}));
   EXPECT_TRUE(s.validates(10));
   EXPECT_FALSE(s.validates(4));
@@ -38,7 +33,7 @@ TEST(LogSchedule, EachStepFollowsTheSettingsOfItsTime) {
     {"from_step": 9, "key": "train.log_every", "before": "3", "after": "5"},
     {"from_step": 9, "key": "validate.every_steps", "before": "absent", "after": "7"}])",
                                     "run.json", ErrorKind::format);
-  const LogSchedule s(settings(20, 5, 7), overrides);
+  const LogSchedule s(log_settings(20, 5, 7), overrides);
   EXPECT_EQ(logged(s, 20), (std::vector<int64_t>{1, 2, 4, 6, 9, 10, 15, 20}));
   EXPECT_FALSE(s.validates(7));
   EXPECT_TRUE(s.validates(14));
@@ -49,7 +44,7 @@ TEST(LogSchedule, EntriesOfAnotherKindAreRefused) {
                            R"([{"key": "train.log_every", "before": 1, "from_step": 1}])",
                            R"([{"key": "train.log_every", "before": "x", "from_step": 1}])",
                            R"([{"key": "train.log_every", "before": "-1", "from_step": 1}])"}) {
-    EXPECT_THROW(LogSchedule(settings(20, 5, 7), parse_json(text, "run.json", ErrorKind::format)), Error) << text;
+    EXPECT_THROW(LogSchedule(log_settings(20, 5, 7), parse_json(text, "run.json", ErrorKind::format)), Error) << text;
   }
 }
 

@@ -1,7 +1,6 @@
 #include "keel/train/run_directory.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -10,31 +9,23 @@
 
 #include "keel/base/error.h"
 #include "keel/base/line_file.h"
+#include "support/temp_dir.h"
+#include "support/train_settings.h"
 
 namespace keel {
 namespace {
+
+using testing::log_settings;
 
 namespace fs = std::filesystem;
 
 class RunDirectoryTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    path_ = fs::temp_directory_path() / ("keel-run-directory-" + std::to_string(::getpid()));
-    fs::remove_all(path_);
-  }
-  void TearDown() override { fs::remove_all(path_); }
   std::string run() const { return path_.string(); }
 
-  fs::path path_;
+  testing::TempDir folder_;
+  fs::path path_ = folder_ / "run";
 };
-
-TrainSettings settings(int64_t steps, int64_t log_every, int64_t validate_every) {
-  TrainSettings s;
-  s.steps = steps;
-  s.log_every = log_every;
-  s.validate.every_steps = validate_every;
-  return s;
-}
 
 std::vector<int64_t> steps_in(const std::string& file, const char* key) {
   std::vector<int64_t> steps;
@@ -52,7 +43,7 @@ TEST_F(RunDirectoryTest, RewindKeepsWhatALongerUninterruptedRunWouldHave) {
   directory.log_validation(10, 100, 1);
   directory.sync();
   // The run of 10 steps goes on to 20, validating every 5: step 10 was logged only because it was the last.
-  EXPECT_EQ(directory.rewind_metrics(10, LogSchedule(settings(20, 4, 5))), 1);
+  EXPECT_EQ(directory.rewind_metrics(10, LogSchedule(log_settings(20, 4, 5))), 1);
   EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "loss"), (std::vector<int64_t>{1, 4, 8}));
   EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "val_loss"), (std::vector<int64_t>{5, 10}));
   EXPECT_EQ(steps_in(run() + "/metrics.before-resume-10.jsonl", "loss"), (std::vector<int64_t>{10}));
@@ -65,7 +56,7 @@ TEST_F(RunDirectoryTest, RewindMovesLinesBeyondTheCheckpoint) {
   }
   std::ofstream(run() + "/metrics.jsonl", std::ios::app) << "{\"step\": 7, \"lo";  // torn by a crash
   RunDirectory directory = RunDirectory::open(run());
-  EXPECT_EQ(directory.rewind_metrics(4, LogSchedule(settings(10, 1, 0))), 2);
+  EXPECT_EQ(directory.rewind_metrics(4, LogSchedule(log_settings(10, 1, 0))), 2);
   directory.log_step({.step = 5, .loss = NAN});
   directory.sync();
   EXPECT_EQ(steps_in(run() + "/metrics.jsonl", "loss"), (std::vector<int64_t>{1, 2, 3, 4, 5}));
@@ -82,8 +73,8 @@ TEST_F(RunDirectoryTest, RewindKeepsWhatEarlierSettingsLogged) {
   const Json overrides = parse_json(R"([{"from_step": 7, "key": "train.log_every", "before": "1", "after": "4"},
                      {"from_step": 7, "key": "validate.every_steps", "before": "3", "after": "absent"}])",
                                     "run.json", ErrorKind::format);
-  EXPECT_EQ(directory.rewind_metrics(7, LogSchedule(settings(12, 4, 0), overrides)), 0);
-  EXPECT_EQ(directory.rewind_metrics(7, LogSchedule(settings(12, 4, 0))), 6);
+  EXPECT_EQ(directory.rewind_metrics(7, LogSchedule(log_settings(12, 4, 0), overrides)), 0);
+  EXPECT_EQ(directory.rewind_metrics(7, LogSchedule(log_settings(12, 4, 0))), 6);
 }
 
 TEST_F(RunDirectoryTest, IsHeldByOneProcess) {

@@ -16,6 +16,7 @@ class Going(TrainTest):
         """A long run, in training."""
         process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments(out, ["--steps", "1000000", *extra], name))],
                                    stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, **keywords)
+        self.addCleanup(process.kill)  # of a test that fails
         metrics = self.dir / out / "metrics.jsonl"
         for _ in range(3000):
             if process.poll() is not None or (metrics.exists() and metrics.read_text()):

@@ -1,11 +1,12 @@
 #include "keel/tokenizer/json_tokenizer.h"
 
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "keel/tokenizer/golden_support.h"
-#include "support/mutate.h"
 #include "keel/tokenizer/normalizer.h"
 #include "keel/tokenizer/split_pattern.h"
+#include "support/mutate.h"
 
 namespace keel {
 namespace {

@@ -34,7 +34,7 @@ ModelFolder of_hugging_face(const fs::path& path) {
   folder.config_path = (path / "config.json").string();
   folder.config_text = read_file(folder.config_path);
   folder.tensors = TensorSet::open_folder(folder.path);
-  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
     if (folder.tokenizer_path.empty() && is_there(path / name)) folder.tokenizer_path = (path / name).string();
   }
   for (const std::string& ignored : folder.tensors.ignored_files()) {

@@ -70,7 +70,7 @@ struct ModelFolder {
   std::string config_path;
   std::string config_text;  ///< config.json as it is
   TensorSet tensors;
-  std::string tokenizer_path;  ///< tokenizer.model or tokenizer.json, a checkpoint's own one; "" when there is none
+  std::string tokenizer_path;  ///< tokenizer.json, tokenizer.model or vocab.json, a checkpoint's own one; "": none
   std::vector<std::string> warnings;  ///< files that were ignored, newer checkpoints that are damaged
 };
 

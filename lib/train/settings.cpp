@@ -289,9 +289,9 @@ void set_model_keys(Config& config, const ModelConfig& model, const std::string&
   const auto set = [&](const char* key, const Json& value) {
     config.apply_value(key, value, {.layer = ConfigLayer::flag, .name = origin});
   };
-  for (const SizeKey& size : kSizes) set(size.key, model.*size.field);
+  for (const SizeKey& size : kSizes) set(size.key, model.*size.field != 0 ? Json(model.*size.field) : Json());
+  for (const FlagKey& flag : kFlags) set(flag.key, model.*flag.field);
   for (const RealKey& real : kReals) set(real.key, model.*real.field);
-  set("model.tie_word_embeddings", model.tie_word_embeddings);
   set("model.residual_scheme", model.residual_scheme);
   set("model.residual_alpha", model.residual_alpha ? Json(*model.residual_alpha) : Json());
   set("model.final_norm", model.has_final_norm());

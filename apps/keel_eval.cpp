@@ -81,18 +81,6 @@ Tool eval_tool() {
   return tool;
 }
 
-std::shared_ptr<const Tokenizer> open_tokenizer(const ModelFolder& folder, const ModelConfig& config) {
-  if (folder.tokenizer_path.empty()) {
-    throw Error(ErrorKind::format, "the model has no tokenizer", folder.path, "put its tokenizer file beside it");
-  }
-  auto tokenizer = load_tokenizer(folder.tokenizer_path);
-  if (tokenizer->vocab_size() <= config.vocab_size) return tokenizer;
-  throw Error(
-      ErrorKind::format,
-      fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(), config.vocab_size),
-      folder.tokenizer_path);
-}
-
 /// The BOS that goes before each window, if any.
 std::optional<int32_t> bos_of(const Options& options, const Tokenizer& tokenizer) {
   const std::string mode = options.text("--compat-bos");
@@ -174,7 +162,7 @@ int run_keel_eval(const Options& options) {
   const ModelFolder folder = open_model_folder(options.text("MODEL"));
   for (const std::string& warning : folder.warnings) log::warn("{}", warning);
   const ModelConfig config = parse_model_config(folder.config_text, folder.config_path);
-  const auto tokenizer = open_tokenizer(folder, config);
+  const auto tokenizer = load_model_tokenizer(folder.tokenizer_path, config.vocab_size, folder.path);
   const TextWindows windows{.window = options.find_integer("--window").value_or(config.max_position_embeddings),
                             .stride = options.find_integer("--stride"),
                             .bos = bos_of(options, *tokenizer)};

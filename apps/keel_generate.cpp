@@ -134,7 +134,9 @@ struct Continuation {
 class Session {
  public:
   Session(const Options& options, const ModelFolder& folder, const ModelConfig& config)
-      : options_(options), tokenizer_(open_tokenizer(folder, config)), stop_ids_(stop_ids(folder)) {
+      : options_(options),
+        tokenizer_(load_model_tokenizer(folder.tokenizer_path, config.vocab_size, folder.path)),
+        stop_ids_(stop_ids(folder)) {
     if (tokenizer_->eos_id() && stop_ids_.empty()) stop_ids_ = {*tokenizer_->eos_id()};
     const std::vector<std::string> prompts = read_prompts(options);
     for (const std::string& prompt : prompts) {
@@ -167,18 +169,6 @@ class Session {
   }
 
  private:
-  static std::shared_ptr<const Tokenizer> open_tokenizer(const ModelFolder& folder, const ModelConfig& config) {
-    if (folder.tokenizer_path.empty()) {
-      throw Error(ErrorKind::format, "the model has no tokenizer", folder.path, "put its tokenizer file beside it");
-    }
-    auto tokenizer = load_tokenizer(folder.tokenizer_path);
-    if (tokenizer->vocab_size() <= config.vocab_size) return tokenizer;
-    throw Error(
-        ErrorKind::format,
-        fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(), config.vocab_size),
-        folder.tokenizer_path);
-  }
-
   std::vector<int32_t> prompt_ids(const std::string& prompt) const {
     std::vector<int32_t> ids;
     const std::string bos = options_.text("--bos");

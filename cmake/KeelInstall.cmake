@@ -3,10 +3,11 @@
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/keel)
 
-# Libraries. Their names are keel::keel and keel::tokenizer outside.
+# Libraries. Their names are keel::keel, keel::tokenizer and keel::eval outside.
 target_compile_features(keel INTERFACE cxx_std_20)
-install(TARGETS keel keel_tokenizer EXPORT keel LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS keel keel_tokenizer keel_eval EXPORT keel LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set_target_properties(keel_tokenizer PROPERTIES EXPORT_NAME tokenizer)
+set_target_properties(keel_eval PROPERTIES EXPORT_NAME eval)
 install(EXPORT keel NAMESPACE keel:: FILE keelTargets.cmake DESTINATION ${package_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/keelConfig.cmake.in ${PROJECT_BINARY_DIR}/keelConfig.cmake
                               INSTALL_DESTINATION ${package_dir})
@@ -18,7 +19,7 @@ install(FILES ${PROJECT_BINARY_DIR}/keelConfig.cmake ${PROJECT_BINARY_DIR}/keelC
 file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 get_property(programs DIRECTORY ${PROJECT_SOURCE_DIR}/apps PROPERTY BUILDSYSTEM_TARGETS)
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
-set_target_properties(keel_tokenizer PROPERTIES INSTALL_RPATH "$ORIGIN")
+set_target_properties(keel_tokenizer keel_eval PROPERTIES INSTALL_RPATH "$ORIGIN")
 
 # Headers.
 install(CODE "set(KEEL_SOURCE_DIR [[${PROJECT_SOURCE_DIR}]])

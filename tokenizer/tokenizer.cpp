@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "keel/base/atomic_file.h"
 #include "keel/base/files.h"
 #include "keel/base/hash.h"
@@ -92,6 +94,18 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
   tokenizer->files_ = std::move(files);
   tokenizer->sha256_ = sha256_hex(bytes);
   return tokenizer;
+}
+
+std::shared_ptr<const Tokenizer> load_model_tokenizer(const fs::path& path, int64_t vocab_size,
+                                                      const std::string& model) {
+  if (path.empty()) {
+    throw Error(ErrorKind::format, "the model has no tokenizer", model, "put its tokenizer file beside it");
+  }
+  auto tokenizer = load_tokenizer(path);
+  if (tokenizer->vocab_size() <= vocab_size) return tokenizer;
+  throw Error(ErrorKind::format,
+              fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(), vocab_size),
+              path.string());
 }
 
 std::string copy_tokenizer(const Tokenizer& tokenizer, const fs::path& folder) {

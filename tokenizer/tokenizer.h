@@ -96,6 +96,11 @@ KEEL_API std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::
 /// The tokenizer file that load_tokenizer(path) would read.
 KEEL_API std::filesystem::path find_tokenizer_file(const std::filesystem::path& path);
 
+/// The tokenizer of a model with `vocab_size` ids: load_tokenizer(path). Error(format) naming `model` if the path is
+/// empty, and if the tokenizer has more ids than the model.
+KEEL_API std::shared_ptr<const Tokenizer> load_model_tokenizer(const std::filesystem::path& path, int64_t vocab_size,
+                                                               const std::string& model);
+
 /// Puts a tokenizer's files into a folder, where load_tokenizer(folder) finds the same one. Returns the name of the
 /// main file there: "tokenizer.model", "tokenizer.json" or "vocab.json". Error(io).
 KEEL_API std::string copy_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& folder);

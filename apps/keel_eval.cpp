@@ -1,40 +1,126 @@
-/// keel-eval: scores models. Options, calls into the library, exit code.
-#include <fmt/format.h>
-
-#include <filesystem>
-#include <nlohmann/json.hpp>
+/// keel-eval: scores models. Options; the work of each mode is in eval_text.cpp and eval_tasks.cpp.
 #include <utility>
 
-#include "keel/base/clock.h"
+#include "eval_modes.h"
 #include "keel/base/error.h"
-#include "keel/base/files.h"
-#include "keel/base/log.h"
 #include "keel/base/options.h"
-#include "keel/base/output.h"
-#include "keel/base/report.h"
-#include "keel/base/signals.h"
 #include "keel/base/tool.h"
-#include "keel/eval/perplexity.h"
-#include "keel/eval/scorer.h"
-#include "keel/eval/text_windows.h"
-#include "keel/model/model_config_json.h"
-#include "keel/tokenizer/tokenizer.h"
+#include "keel/eval/task.h"
 
 namespace keel {
 namespace {
 
-Tool eval_tool() {
-  Tool tool{.name = "keel-eval", .summary = "Score a model: the perplexity of texts."};
-  tool.options = {
-      {.name = "MODEL",
+constexpr const char* kTasks = "Benchmarks (--tasks)";
+constexpr const char* kTexts = "Texts (--text)";
+
+/// Only where the shell asks: the definitions need not be read for anything else.
+std::vector<std::string> task_completions() {
+  std::vector<std::string> names;
+  for (const Task& task : built_in_tasks()) names.push_back(task.name);
+  return names;
+}
+
+std::vector<Option> task_options() {
+  return {
+      {.name = "--tasks",
+       .value = "NAME",
+       .completions = task_completions(),
+       .list = true,
+       .group = kTasks,
+       .help = "Benchmarks to score, and tags that stand for several; --list-tasks shows them."},
+      {.name = "--data",
        .type = OptionType::directory,
-       .required = true,
-       .help = "Model folder, checkpoint, or run (its newest complete checkpoint)."},
+       .value = "DIR",
+       .group = kTasks,
+       .help = "Folder with the benchmarks' files, in the form their authors or the hub distribute."},
+      {.name = "--num-fewshot",
+       .type = OptionType::integer,
+       .value = "N",
+       .minimum = 0,
+       .maximum = 1e6,
+       .group = kTasks,
+       .help = "Examples before each question; by default the task's own number, else none."},
+      {.name = "--limit",
+       .type = OptionType::real,
+       .value = "N",
+       .minimum = 0,
+       .maximum = 1e9,
+       .above_minimum = true,
+       .group = kTasks,
+       .help = "Score the first N rows of each task; below 1, that part of them."},
+      {.name = "--samples",
+       .value = "FILE|JSON",
+       .group = kTasks,
+       .help = "Score these rows: {\"task\": [0, 4, 7]}, or a file that holds it.",
+       .brief = false},
+      {.name = "--log-samples",
+       .type = OptionType::flag,
+       .group = kTasks,
+       .help = "Write every prompt with its scores beside the results (needs --out)."},
+      {.name = "--softmax-dtype",
+       .type = OptionType::choice,
+       .initial = "fp32",
+       .choices = {"fp32", "bf16", "fp16"},
+       .group = kTasks,
+       .help = "Type that probabilities are rounded to; bf16 and fp16 imitate transformers in that type.",
+       .brief = false},
+      {.name = "--max-length",
+       .type = OptionType::integer,
+       .value = "N",
+       .unit = "tokens",
+       .minimum = 1,
+       .maximum = 1e9,
+       .group = kTasks,
+       .help = "Longest input, longer ones lose their beginning; by default the model's max_position_embeddings."},
+      {.name = "--prefix-token-id",
+       .type = OptionType::integer,
+       .value = "N",
+       .minimum = 0,
+       .maximum = 2147483647,
+       .group = kTasks,
+       .help = "Token that stands for an empty context; by default BOS, else EOS.",
+       .brief = false},
+      {.name = "--empty-continuation",
+       .type = OptionType::choice,
+       .initial = "error",
+       .choices = {"error", "alone"},
+       .group = kTasks,
+       .help = "Where a tokenizer merges an answer with its context until nothing is left of it: stop, or encode it "
+               "alone.",
+       .brief = false},
+      {.name = "--bootstrap-iters",
+       .type = OptionType::integer,
+       .value = "N",
+       .initial = "100000",
+       .minimum = 0,
+       .maximum = 1e9,
+       .group = kTasks,
+       .help = "Samples behind the standard error of a perplexity; 0 leaves standard errors out.",
+       .brief = false},
+      {.name = "--seed",
+       .value = "N,...",
+       .initial = "0,1234,1234,1234",
+       .group = kTasks,
+       .help =
+           "Seeds as lm-evaluation-harness names them: python, numpy, torch, few-shot. The last one draws examples; "
+           "one number stands for all.",
+       .brief = false},
+      {.name = "--list-tasks", .type = OptionType::flag, .group = kTasks, .help = "Print the benchmarks known here."},
+      {.name = "--describe",
+       .value = "TASK",
+       .completions = task_completions(),
+       .group = kTasks,
+       .help = "Print a task's definition and the files it needs; with --data also its first prompt."},
+  };
+}
+
+std::vector<Option> text_options() {
+  return {
       {.name = "--text",
        .type = OptionType::file,
        .value = "FILE",
-       .required = true,
        .repeatable = true,
+       .group = kTexts,
        .help = "Text whose perplexity is wanted; each file is one text."},
       {.name = "--window",
        .type = OptionType::integer,
@@ -42,6 +128,7 @@ Tool eval_tool() {
        .unit = "tokens",
        .minimum = 2,
        .maximum = 1e9,
+       .group = kTexts,
        .help = "Positions of a window, its BOS included; by default the model's max_position_embeddings."},
       {.name = "--stride",
        .type = OptionType::integer,
@@ -49,12 +136,29 @@ Tool eval_tool() {
        .unit = "tokens",
        .minimum = 1,
        .maximum = 1e9,
+       .group = kTexts,
        .help = "From one window to the next; below a window's length they overlap and only new tokens count."},
+  };
+}
+
+Tool eval_tool() {
+  Tool tool{.name = "keel-eval", .summary = "Score a model: benchmarks, and the perplexity of texts."};
+  tool.options = {
+      {.name = "MODEL",
+       .type = OptionType::directory,
+       .help = "Model folder, checkpoint, or run (its newest complete checkpoint)."},
+  };
+  const auto add = [&](std::vector<Option> options) {
+    for (Option& option : options) tool.options.push_back(std::move(option));
+  };
+  add(task_options());
+  add(text_options());
+  add({
       {.name = "--compat-bos",
        .type = OptionType::choice,
        .initial = "tokenizer",
        .choices = {"tokenizer", "off", "on"},
-       .help = "BOS before each window: if the tokenizer has one, never, or it must have one."},
+       .help = "BOS before each context or window: as the tokenizer has it, never, or it must have one."},
       {.name = "--batch-tokens",
        .type = OptionType::integer,
        .value = "N",
@@ -65,135 +169,37 @@ Tool eval_tool() {
        .help = "Tokens that the model runs at once."},
       {.name = "--out",
        .type = OptionType::file,
-       .value = "FILE",
-       .help = "Write the report there; - is stdout, where otherwise a table goes."},
+       .value = "PATH",
+       .help = "Benchmarks: folder (or .json file) for the result and sample files of lm-evaluation-harness. Texts: "
+               "file for the report, - is stdout."},
       {.name = "--json", .type = OptionType::flag, .help = "Print the results as JSON in place of the table."},
+      report_option(),
       threads_option(),
       progress_option(),
       force_option(),
-  };
-  for (Option& option : device_options()) tool.options.push_back(std::move(option));
+  });
+  add(device_options());
   tool.examples = {
-      {"keel-eval runs/keel-64 --text wiki.test.raw", "perplexity by token, word and byte"},
-      {"keel-eval hf/model --text a.txt --text b.txt --window 512 --stride 256 --out ppl.json",
-       "overlapping windows, a report"},
+      {"keel-eval runs/keel-64 --tasks arc_easy,hellaswag --data bench --out eval",
+       "scores and files as "
+       "lm-evaluation-harness has them"},
+      {"keel-eval hf/model --tasks arc_easy --num-fewshot 25 --data bench --limit 100", "25 examples, 100 rows"},
+      {"keel-eval runs/keel-64 --text wiki.test.raw --report ppl.json", "perplexity by token, word and byte"},
+      {"keel-eval --describe arc_easy --data bench", "a task's definition and first prompt"},
   };
   return tool;
 }
 
-/// The BOS that goes before each window, if any.
-std::optional<int32_t> bos_of(const Options& options, const Tokenizer& tokenizer) {
-  const std::string mode = options.text("--compat-bos");
-  if (mode == "off") return std::nullopt;
-  if (mode == "on" && !tokenizer.bos_id()) {
-    throw Error(ErrorKind::usage, "the tokenizer has no BOS token", "--compat-bos");
-  }
-  return tokenizer.bos_id();
-}
-
-/// One text and where its requests are among all.
-struct Text {
-  std::string path;
-  TextCounts counts;
-  size_t first_request = 0, end_request = 0;
-};
-
-struct Texts {
-  std::vector<Text> texts;
-  std::vector<ScoreRequest> requests;
-};
-
-Texts read_texts(const Options& options, const Tokenizer& tokenizer, const TextWindows& windows) {
-  Texts all;
-  for (const std::string& path : options.texts("--text")) {
-    const std::string content = read_file(path);
-    Text text{.path = path};
-    text.counts = {.words = count_words(content), .bytes = static_cast<int64_t>(content.size())};
-    text.first_request = all.requests.size();
-    for (ScoreRequest& request : text_requests(tokenizer.encode(content), windows)) {
-      text.counts.tokens += static_cast<int64_t>(request.continuation.size());
-      all.requests.push_back(std::move(request));
-    }
-    text.end_request = all.requests.size();
-    if (text.counts.tokens == 0) throw Error(ErrorKind::format, "the text has no token to predict", path);
-    all.texts.push_back(std::move(text));
-  }
-  return all;
-}
-
-std::string table_of(const Json& results) {
-  std::string table = fmt::format("{:<32} {:>10} {:>12} {:>12} {:>12} {:>10}\n", "text", "tokens", "nats/token",
-                                  "token ppl", "word ppl", "bits/byte");
-  const auto row = [&](const std::string& name, const Json& r) {
-    table += fmt::format("{:<32} {:>10} {:>12.6f} {:>12.4f} {:>12.4f} {:>10.6f}\n", name, r["tokens"].get<int64_t>(),
-                         r["nats_per_token"].get<double>(), r["token_perplexity"].get<double>(),
-                         r["word_perplexity"].get<double>(), r["bits_per_byte"].get<double>());
-  };
-  for (const Json& text : results["texts"]) {
-    row(std::filesystem::path(text["path"].get<std::string>()).filename().string(), text);
-  }
-  if (results["texts"].size() > 1) row("all", results);
-  return table;
-}
-
-Json results_of(const Texts& all, const std::vector<Score>& scores) {
-  double total = 0;
-  TextCounts counts;
-  Json texts = Json::array();
-  for (const Text& text : all.texts) {
-    double log_likelihood = 0;
-    for (size_t i = text.first_request; i < text.end_request; ++i) log_likelihood += scores[i].log_likelihood;
-    Json json{{"path", text.path}};
-    json.update(perplexity_json(log_likelihood, text.counts));
-    texts.push_back(std::move(json));
-    total += log_likelihood;
-    counts.add(text.counts);
-  }
-  Json results = perplexity_json(total, counts);
-  results["texts"] = std::move(texts);
-  return results;
-}
-
 int run_keel_eval(const Options& options) {
-  device_of(options);
-  const auto out = options.find_text("--out");
-  if (out && *out != "-") require_absent(*out, options.flag("--force"));
-  Report report("keel.eval.text/1", "keel-eval", options.arguments());
-  const ModelFolder folder = open_model_folder(options.text("MODEL"));
-  for (const std::string& warning : folder.warnings) log::warn("{}", warning);
-  const ModelConfig config = parse_model_config(folder.config_text, folder.config_path);
-  const auto tokenizer = load_model_tokenizer(folder.tokenizer_path, config.vocab_size, folder.path);
-  const TextWindows windows{.window = options.find_integer("--window").value_or(config.max_position_embeddings),
-                            .stride = options.find_integer("--stride"),
-                            .bos = bos_of(options, *tokenizer)};
-  if (config.max_position_embeddings > 0 && windows.window > config.max_position_embeddings) {
-    log::warn("a window of {} is longer than the {} positions the model was made for", windows.window,
-              config.max_position_embeddings);
+  if (options.flag("--list-tasks")) return list_tasks(options);
+  if (options.is_given("--describe")) return describe_task(options);
+  if (!options.has("MODEL")) throw Error(ErrorKind::usage, "MODEL must be given", "", "'keel-eval -h' shows how");
+  const bool tasks = options.is_given("--tasks"), texts = options.is_given("--text");
+  if (tasks && texts) throw Error(ErrorKind::usage, "--tasks and --text are two evaluations: give one of them");
+  if (!tasks && !texts) {
+    throw Error(ErrorKind::usage, "nothing to score", "", "give --tasks with --data, or --text");
   }
-  const Texts all = read_texts(options, *tokenizer, windows);
-  const ScorerSizes sizes{.max_length = windows.window, .max_tokens = options.integer("--batch-tokens")};
-  Context ctx(threads_of(options));
-  InferenceModel model(ctx, folder, sizes.decoder_options(), [] { return stop_requested(); });
-  const std::unique_ptr<Progress> progress = make_progress(options);
-  progress->start("score", static_cast<int64_t>(all.requests.size()), "windows");
-  const Stopwatch stopwatch;
-  Scorer scorer(model, sizes);
-  const std::vector<Score> scores = scorer.run(all.requests, [&](int64_t done) { progress->update(done); });
-  progress->finish();
-
-  Json results = results_of(all, scores);
-  results["window"] = windows.window;
-  results["stride"] = windows.stride ? Json(*windows.stride) : Json();
-  results["bos_id"] = windows.bos ? Json(*windows.bos) : Json();
-  set_number(results, "seconds", stopwatch.seconds());
-  for (const SafetensorsFile& file : folder.tensors.files()) {
-    report.add_input({.path = file.path(), .bytes = file.bytes()});
-  }
-  for (const Text& text : all.texts) report.add_input_file(text.path);
-  report.results() = results;
-  if (out) report.write(*out);
-  if (!out || *out != "-") write_stdout(options.flag("--json") ? json_text(results, 2) + "\n" : table_of(results));
-  return kExitOk;
+  return tasks ? evaluate_tasks(options) : evaluate_texts(options);
 }
 
 }  // namespace

@@ -82,7 +82,8 @@ bool is_cased(uint32_t c) {
   return c == 0xAA || c == 0xBA || (c >= 0x2B0 && c <= 0x2B8) || (c >= 0x2C0 && c <= 0x2C1) ||
          (c >= 0x2E0 && c <= 0x2E4) || c == 0x345 || c == 0x37A || (c >= 0x1D2C && c <= 0x1D6A) || c == 0x1D78 ||
          (c >= 0x1D9B && c <= 0x1DBF) || c == 0x2071 || c == 0x207F || (c >= 0x2090 && c <= 0x209C) ||
-         (c >= 0x2160 && c <= 0x217F) || (c >= 0x24B6 && c <= 0x24E9);
+         (c >= 0x2160 && c <= 0x217F) || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+         (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
 /// Unicode's Case_Ignorable: marks, format characters, modifiers, and punctuation inside words.
@@ -275,6 +276,15 @@ int64_t count_words(std::string_view text) {
     text.remove_prefix(c.length);
   }
   return pieces;
+}
+
+std::string python_replace(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  size_t at = 0;
+  for (size_t hit; (hit = text.find(from, at)) != std::string_view::npos; at = hit + from.size()) {
+    out.append(text.substr(at, hit - at)).append(to);
+  }
+  return out.append(text.substr(at));
 }
 
 std::string python_lower(std::string_view text) {

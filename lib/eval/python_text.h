@@ -24,6 +24,9 @@ KEEL_API int64_t count_characters(std::string_view text);
 /// Pieces of re.split(r"\s+", text): white space at an end adds an empty piece.
 KEEL_API int64_t count_words(std::string_view text);
 
+/// str.replace: every occurrence of `from` (not empty) from left to right.
+KEEL_API std::string python_replace(std::string_view text, std::string_view from, std::string_view to);
+
 /// str.lower: full mappings and final sigma, context and all.
 KEEL_API std::string python_lower(std::string_view text);
 /// str.capitalize: the first character in title case, all others in lower case.

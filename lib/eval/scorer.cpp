@@ -1,12 +1,15 @@
 #include "keel/eval/scorer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
 
 #include "keel/base/error.h"
 #include "keel/base/signals.h"
+#include "keel/checkpoint/float16.h"
 #include "keel/model/kv_cache.h"
 
 namespace keel {
@@ -25,6 +28,26 @@ struct Work {
   std::vector<int32_t> tokens;
   int64_t first_scored = 0;  // row that predicts the first token of the continuation
 };
+
+/// The value in the type that probabilities are kept in; double stands for fp32, whose sums are exact enough.
+double rounded(double value, ScorerSizes::Softmax type) {
+  if (type == ScorerSizes::Softmax::fp32) return value;
+  const auto single = static_cast<float>(value);
+  return type == ScorerSizes::Softmax::bf16 ? widen_bf16(narrow_bf16(single)) : widen_f16(narrow_f16(single));
+}
+
+/// Logits to ln p, both rounded to the type, with sums in fp32.
+void round_log_softmax(std::span<float> row, ScorerSizes::Softmax type) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (float& x : row) {
+    x = static_cast<float>(rounded(x, type));
+    largest = std::max(largest, x);
+  }
+  double sum = 0;
+  for (float x : row) sum += std::exp(x - largest);
+  const auto log_sum = static_cast<float>(std::log(sum));
+  for (float& x : row) x = static_cast<float>(rounded((x - largest) - log_sum, type));
+}
 
 }  // namespace
 
@@ -67,6 +90,7 @@ class Scorer::Run {
       }
     }
     run_batch();
+    for (Score& score : scores_) score.log_likelihood = rounded(score.log_likelihood, sizes_.softmax);
     return std::move(scores_);
   }
 
@@ -140,12 +164,16 @@ class Scorer::Run {
     throw_if_stopped();
     if (batch_.tokens() == 0) return;
     if (!model_.forward(batch_.flat())) throw_if_stopped();
-    const auto K = static_cast<int64_t>(rows_.size());
-    const std::vector<float> weights(rows_.size(), 1.0F);
     std::vector<float> nll(rows_.size());
     std::vector<int32_t> argmax(rows_.size());
-    model_.score({rows_.data(), {K}}, {targets_.data(), {K}}, {weights.data(), {K}}, {nll.data(), {K}},
-                 {argmax.data(), {K}});
+    if (sizes_.softmax == ScorerSizes::Softmax::fp32) {
+      const auto K = static_cast<int64_t>(rows_.size());
+      const std::vector<float> weights(rows_.size(), 1.0F);
+      model_.score({rows_.data(), {K}}, {targets_.data(), {K}}, {weights.data(), {K}}, {nll.data(), {K}},
+                   {argmax.data(), {K}});
+    } else {
+      score_rounded(nll, argmax);
+    }
     for (size_t k = 0; k < rows_.size(); ++k) {
       Score& score = scores_[owners_[k]];
       score.log_likelihood -= nll[k];
@@ -158,6 +186,24 @@ class Scorer::Run {
     targets_.clear();
     owners_.clear();
     if (tick_) tick_(added_);
+  }
+
+  /// score() with probabilities in a 16-bit type.
+  void score_rounded(std::vector<float>& nll, std::vector<int32_t>& argmax) {
+    constexpr int64_t kRows = 16;
+    const int64_t vocab = model_.config().vocab_size;
+    std::vector<float> logits(static_cast<size_t>(kRows * vocab));
+    const auto K = static_cast<int64_t>(rows_.size());
+    for (int64_t first = 0; first < K; first += kRows) {
+      const int64_t count = std::min(kRows, K - first);
+      model_.logits({rows_.data() + first, {count}}, {logits.data(), {count, vocab}});
+      for (int64_t k = 0; k < count; ++k) {
+        const std::span<float> row(logits.data() + k * vocab, static_cast<size_t>(vocab));
+        round_log_softmax(row, sizes_.softmax);
+        nll[first + k] = -row[targets_[first + k]];
+        argmax[first + k] = static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+      }
+    }
   }
 
   void forget_previous() {

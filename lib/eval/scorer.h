@@ -26,6 +26,9 @@ struct ScorerSizes {
   int64_t max_length = 0;     ///< positions of the model that are used: context and continuation without the last token
   int64_t max_tokens = 4096;  ///< of a batch; at least max_length is planned
   int64_t page_size = 16;
+  /// What probabilities are rounded to. fp32 is the way; the others give what transformers gives for a model that runs
+  /// in that type: logits rounded, ln p of each token rounded, their sum rounded, and ties won by the lowest id.
+  enum class Softmax { fp32, bf16, fp16 } softmax = Softmax::fp32;
 
   /// The decoder options that give a model this room: the batch, and a cache for one batch's shared beginnings.
   KEEL_API DecoderOptions decoder_options() const;

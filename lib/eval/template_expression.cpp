@@ -73,12 +73,7 @@ int64_t whole_of(const Json& value, const std::string& what) {
 
 std::string replaced(std::string_view text, const std::string& from, const std::string& to) {
   if (from.empty()) fail("replace needs a text to look for");
-  std::string out;
-  size_t at = 0;
-  for (size_t hit; (hit = text.find(from, at)) != std::string_view::npos; at = hit + from.size()) {
-    out.append(text, at, hit - at).append(to);
-  }
-  return out.append(text.substr(at));
+  return python_replace(text, from, to);
 }
 
 Json split(const std::string& text, const std::string& separator) {

@@ -1,0 +1,304 @@
+#include "keel/eval/data_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <regex>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "keel/base/error.h"
+#include "keel/base/files.h"
+#include "keel/base/hash.h"
+#include "keel/eval/row_processing.h"
+#include "keel/tokenizer/byte_source.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxBytes = int64_t{2} << 30;  // decompressed, of one file
+constexpr int64_t kProbeBytes = 1 << 20;         // in which the first row must end
+constexpr size_t kMaxFiles = 100'000;
+constexpr int kMaxDepth = 16;
+
+std::vector<std::string> words_of(std::string_view path) {
+  std::vector<std::string> words;
+  std::string word;
+  for (char c : std::string(path) + "/") {
+    const bool is_upper = c >= 'A' && c <= 'Z';
+    if (is_upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) {
+      word += is_upper ? static_cast<char>(c - 'A' + 'a') : c;
+    } else if (!word.empty()) {
+      words.push_back(std::exchange(word, {}));
+    }
+  }
+  return words;
+}
+
+/// The words of a path that name a split; `split` names itself.
+std::string split_of(const std::string& word, const std::string& split) {
+  if (word == split) return split;
+  if (word == "train" || word == "test" || word == "validation") return word;
+  if (word == "valid" || word == "val" || word == "dev") return "validation";
+  return "";
+}
+
+bool is_of_split(const std::vector<std::string>& words, const std::string& split) {
+  for (auto word = words.rbegin(); word != words.rend(); ++word) {
+    const std::string named = split_of(*word, split);
+    if (!named.empty()) return named == split;
+  }
+  return false;
+}
+
+std::string read_up_to(ByteSource& source, int64_t most) {
+  std::string bytes;
+  while (static_cast<int64_t>(bytes.size()) < most) {
+    const size_t before = bytes.size();
+    const int64_t wanted = std::min<int64_t>(1 << 18, most - static_cast<int64_t>(before));
+    bytes.resize(before + wanted);
+    const int64_t got = source.read(bytes.data() + before, wanted);
+    bytes.resize(before + got);
+    if (got == 0) break;
+  }
+  return bytes;
+}
+
+/// The JSON object at the beginning of a text; empty if it has no end.
+std::string_view first_object(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if ((c == '}' || c == ']') && --depth == 0) {
+      return text.substr(0, i + 1);
+    }
+  }
+  return {};
+}
+
+constexpr std::string_view kJsonSpace = " \t\r\n";
+
+std::string_view without_mark(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  return text.substr(std::min(text.find_first_not_of(kJsonSpace), text.size()));
+}
+
+const Json* field_at(const Json& row, const std::string& path) {
+  const Json* value = &row;
+  for (size_t at = 0; at <= path.size();) {
+    const size_t dot = std::min(path.find('.', at), path.size());
+    if (!value->is_object()) return nullptr;
+    const auto found = value->find(path.substr(at, dot - at));
+    if (found == value->end()) return nullptr;
+    value = &*found;
+    at = dot + 1;
+  }
+  return value;
+}
+
+bool has_fields(const Json& row, const RowLayout& layout) {
+  return row.is_object() && std::all_of(layout.fields.begin(), layout.fields.end(),
+                                        [&](const std::string& field) { return field_at(row, field) != nullptr; });
+}
+
+void set_field(Json& row, const std::string& path, Json value) {
+  Json* at = &row;
+  size_t begin = 0;
+  for (size_t dot; (dot = path.find('.', begin)) != std::string::npos; begin = dot + 1) {
+    at = &(*at)[path.substr(begin, dot - begin)];
+  }
+  (*at)[path.substr(begin)] = std::move(value);
+}
+
+/// True for a template that is one field, which the row does not have.
+bool is_absent(const Template& source, const Json& row) {
+  static const std::regex one_field(R"(\{\{\s*([A-Za-z_]\w*)\s*\}\})");
+  std::smatch match;
+  const std::string& text = source.source();
+  return std::regex_match(text, match, one_field) && !row.contains(match[1].str());
+}
+
+Json in_layout(const Json& row, const RowLayout& layout) {
+  if (layout.row.empty()) return row;
+  Json out = Json::object();
+  for (const auto& [path, source] : layout.row) {
+    if (!is_absent(source, row)) set_field(out, path, source.value(row));
+  }
+  return out;
+}
+
+/// The row as the task's templates want it. Error(format).
+Json task_row(const Task& task, const Json& row) {
+  for (const RowLayout& layout : task.data.layouts) {
+    if (!has_fields(row, layout)) continue;
+    Json out = in_layout(row, layout);
+    const RowProcessor process = find_row_processor(task.process_docs);
+    return process != nullptr ? process(out) : out;
+  }
+  if (!row.is_object()) throw Error(ErrorKind::format, "the row is no object");
+  std::string missing;
+  for (const std::string& field : task.data.layouts.back().fields) {
+    if (field_at(row, field) == nullptr && missing.empty()) missing = field;
+  }
+  throw Error(ErrorKind::format, "the row has no field " + missing);
+}
+
+/// Shards of one set have the same name around their numbers.
+std::string without_shard_number(const std::string& path) {
+  static const std::regex number(R"(-\d{5}-of-\d{5})");
+  return std::regex_replace(path, number, "");
+}
+
+}  // namespace
+
+struct DataFolder::File {
+  std::string path;      // to open
+  std::string relative;  // below the folder
+  std::vector<std::string> words;
+  std::optional<Json> first_row;  // once looked at; null if it has none
+};
+
+struct DataFolder::State {
+  std::string path;
+  std::vector<File> files;
+
+  const Json& first_row(File& file) const {
+    if (file.first_row) return *file.first_row;
+    file.first_row = Json();
+    try {
+      const std::string bytes = read_up_to(*open_source(file.path), kProbeBytes);
+      std::string_view text = without_mark(bytes);
+      if (text.starts_with('[')) text = without_mark(text.substr(1));
+      if (text.starts_with('{')) file.first_row = parse_json(first_object(text), file.path, ErrorKind::format);
+    } catch (const Error&) {
+      // A file that is no rows of anything, or cannot be read, is none of the files looked for.
+    }
+    return *file.first_row;
+  }
+};
+
+DataFolder::DataFolder(const std::string& path) : state_(std::make_unique<State>()) {
+  require_directory(path);
+  state_->path = path;
+  const fs::path root(path);
+  const std::string own_name = fs::absolute(root).lexically_normal().parent_path().filename().string() + "/" +
+                               fs::absolute(root).lexically_normal().filename().string();
+  std::error_code code;
+  const auto options = fs::directory_options::follow_directory_symlink | fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator it(root, options, code), end; !code && it != end; it.increment(code)) {
+    const std::string name = it->path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with(".") || it.depth() >= kMaxDepth) {
+      if (it->is_directory(ignored)) it.disable_recursion_pending();
+      continue;
+    }
+    if (!it->is_regular_file(ignored)) continue;
+    File file{.path = it->path().string(), .relative = it->path().lexically_relative(root).string()};
+    file.words = words_of(own_name + "/" + file.relative);
+    state_->files.push_back(std::move(file));
+    if (state_->files.size() > kMaxFiles) {
+      throw Error(ErrorKind::usage, fmt::format("more than {} files", kMaxFiles), path, "name the benchmarks' folder");
+    }
+  }
+  if (code) throw system_error("list", path, code.value());
+  std::sort(state_->files.begin(), state_->files.end(),
+            [](const File& a, const File& b) { return a.relative < b.relative; });
+}
+
+DataFolder::~DataFolder() = default;
+
+std::vector<const DataFolder::File*> DataFolder::find(const Task& task, const std::string& split) {
+  std::vector<const File*> found;
+  for (File& file : state_->files) {
+    const auto has_word = [&](const std::string& word) {
+      return std::find(file.words.begin(), file.words.end(), word) != file.words.end();
+    };
+    if (!is_of_split(file.words, split) ||
+        !std::all_of(task.data.path_words.begin(), task.data.path_words.end(), has_word)) {
+      continue;
+    }
+    const Json& row = state_->first_row(file);
+    if (std::any_of(task.data.layouts.begin(), task.data.layouts.end(),
+                    [&](const RowLayout& layout) { return has_fields(row, layout); })) {
+      found.push_back(&file);
+    }
+  }
+  for (const File* file : found) {
+    if (without_shard_number(file->relative) == without_shard_number(found[0]->relative)) continue;
+    throw Error(ErrorKind::usage,
+                fmt::format("two files could be the {} split of {}: {} and {}", split, task.name, found[0]->relative,
+                            file->relative),
+                state_->path, "name with --data a folder that has one of them");
+  }
+  return found;
+}
+
+SplitRows DataFolder::read(const Task& task, const std::string& split) {
+  SplitRows out{.split = split};
+  for (const File* file : find(task, split)) {
+    const std::string bytes = read_up_to(*open_source(file->path), kMaxBytes + 1);
+    if (static_cast<int64_t>(bytes.size()) > kMaxBytes) {
+      throw Error(ErrorKind::format, fmt::format("a benchmark's file of more than {} bytes", kMaxBytes), file->path);
+    }
+    RowFile record{.path = file->path, .bytes = size_of_file(file->path), .sha256 = sha256_of_file(file->path)};
+    const auto add = [&](const Json& row, const std::string& where) {
+      try {
+        out.rows.push_back(task_row(task, row));
+      } catch (const Error& error) {
+        throw Error(error.kind(), error.what(), where);
+      }
+      ++record.rows;
+    };
+    if (without_mark(bytes).starts_with('[')) {
+      const Json rows = parse_json(bytes, file->path, ErrorKind::format, {.max_bytes = kMaxBytes});
+      for (size_t i = 0; i < rows.size(); ++i) add(rows[i], fmt::format("{}: row {}", file->path, i));
+    } else {
+      int64_t line = 0;
+      for (size_t at = 0; at < bytes.size();) {
+        const size_t end = std::min(bytes.find('\n', at), bytes.size());
+        const std::string_view text = std::string_view(bytes).substr(at, end - at);
+        const std::string where = fmt::format("{}:{}", file->path, ++line);
+        if (text.find_first_not_of(kJsonSpace) != std::string_view::npos) {
+          add(parse_json(text, where, ErrorKind::format), where);
+        }
+        at = end + 1;
+      }
+    }
+    out.files.push_back(std::move(record));
+  }
+  if (!out.files.empty()) return out;
+  const std::string words =
+      task.data.path_words.empty() ? "" : fmt::format(" has '{}' and", fmt::join(task.data.path_words, "', '"));
+  throw Error(
+      ErrorKind::io,
+      fmt::format("no file holds the {} split of {}: none whose path{} names '{}' and whose rows have {}, among {}",
+                  split, task.name, words, split, fmt::join(task.data.layouts.front().fields, ", "),
+                  state_->files.size()),
+      state_->path, "get " + task.data.origin);
+}
+
+SplitRows DataFolder::read_or_stand_in(const Task& task, const std::string& split,
+                                       const std::vector<std::string>& others) {
+  if (find(task, split).empty()) {
+    for (const std::string& other : others) {
+      if (!other.empty() && other != split && !find(task, other).empty()) return read(task, other);
+    }
+  }
+  return read(task, split);
+}
+
+}  // namespace keel

@@ -1,0 +1,206 @@
+#include "keel/eval/documents.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "keel/base/error.h"
+#include "keel/eval/python_random.h"
+
+namespace keel {
+namespace {
+
+/// Equal as Python compares dictionaries: whatever the order of their keys.
+bool is_same_row(const Json& a, const Json& b) {
+  if (a.is_object() && b.is_object()) {
+    if (a.size() != b.size()) return false;
+    for (auto it = a.begin(); it != a.end(); ++it) {
+      const auto other = b.find(it.key());
+      if (other == b.end() || !is_same_row(*it, *other)) return false;
+    }
+    return true;
+  }
+  if (a.is_array() && b.is_array()) return std::equal(a.begin(), a.end(), b.begin(), b.end(), is_same_row);
+  return a == b;
+}
+
+bool is_digits(const std::string& text) {
+  return !text.empty() && text.size() < 10 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// What a row becomes by the task's templates.
+struct RenderedRow {
+  std::string question, answer;
+  Json target;
+  std::vector<std::string> choices;
+};
+
+RenderedRow render(const Task& task, const Json& row) {
+  RenderedRow out{.question = task.text.text(row), .target = task.target.value(row)};
+  if (task.output_type == Task::OutputType::loglikelihood) {
+    out.target = task.target.text(row);
+    out.answer = out.target.get<std::string>();
+    return out;
+  }
+  const Json choices = task.choices.value(row);
+  if (!choices.is_array() || choices.empty()) throw Error(ErrorKind::format, "the choices are no list of texts");
+  for (const Json& choice : choices) {
+    if (!choice.is_string()) throw Error(ErrorKind::format, "a choice is no text");
+    out.choices.push_back(choice.get<std::string>());
+  }
+  if (out.target.is_string() && is_digits(out.target.get<std::string>())) {
+    out.target = std::stoll(out.target.get<std::string>());
+  }
+  if (!out.target.is_number_integer()) throw Error(ErrorKind::format, "the target is no index of a choice");
+  const auto gold = out.target.get<int64_t>();
+  if (gold >= 0 && gold < static_cast<int64_t>(out.choices.size())) out.answer = out.choices[gold];
+  return out;
+}
+
+/// Examples for one document after another.
+class ExamplePicker {
+ public:
+  ExamplePicker(const Task& task, std::vector<Json> rows, int64_t count, uint64_t seed)
+      : task_(task), rows_(std::move(rows)), shots_(rows_.size()), count_(count), random_(seed) {}
+
+  /// The examples before a document, as text.
+  std::string text_for(const Json& document) {
+    std::string text;
+    for (int64_t index : picks(document)) {
+      if (!shots_[index]) shots_[index] = shot(index);
+      text += *shots_[index];
+    }
+    return text;
+  }
+
+ private:
+  std::vector<int64_t> picks(const Json& document) {
+    if (count_ == 0) return {};
+    const auto all = static_cast<int64_t>(rows_.size());
+    if (task_.sampler == Task::Sampler::first_n) {
+      std::vector<int64_t> first(count_);
+      std::iota(first.begin(), first.end(), int64_t{0});
+      return first;
+    }
+    if (!task_.excludes_own_row()) return random_.sample(all, count_);
+    std::vector<int64_t> drawn = random_.sample(all, count_ + 1);
+    std::erase_if(drawn, [&](int64_t index) { return is_same_row(rows_[index], document); });
+    if (static_cast<int64_t>(drawn.size()) < count_) {
+      // Several copies of the document: another draw, from the rows that are none.
+      std::vector<int64_t> others;
+      for (int64_t i = 0; i < all; ++i) {
+        if (!is_same_row(rows_[i], document)) others.push_back(i);
+      }
+      require_rows(static_cast<int64_t>(others.size()), count_);
+      drawn.clear();
+      for (int64_t i : random_.sample(static_cast<int64_t>(others.size()), count_)) drawn.push_back(others[i]);
+    }
+    drawn.resize(count_);
+    return drawn;
+  }
+
+ public:
+  /// Error(usage) unless there are enough rows to draw from.
+  void require_rows(int64_t rows, int64_t needed) const {
+    if (rows >= needed) return;
+    throw Error(ErrorKind::usage,
+                fmt::format("{} examples of {} need {} rows of the {} split, which has {}", count_, task_.name, needed,
+                            task_.example_split(), rows),
+                "--num-fewshot");
+  }
+
+ private:
+  std::string shot(int64_t index) const {
+    try {
+      const RenderedRow row = render(task_, rows_[index]);
+      const std::string answer = row.answer.empty() ? "" : task_.target_delimiter + row.answer;
+      return row.question + answer + task_.fewshot_delimiter;
+    } catch (const Error& error) {
+      throw Error(error.kind(), error.what(), fmt::format("{}: example row {}", task_.name, index));
+    }
+  }
+
+  const Task& task_;
+  std::vector<Json> rows_;
+  std::vector<std::optional<std::string>> shots_;
+  int64_t count_;
+  PythonRandom random_;
+};
+
+std::vector<int64_t> chosen_rows(const Task& task, const DocumentOptions& options, int64_t rows) {
+  for (int64_t sample : options.samples) {
+    if (sample >= 0 && sample < rows) continue;
+    throw Error(ErrorKind::usage, fmt::format("{} has no row {}: it has {}", task.name, sample, rows), "--samples");
+  }
+  if (!options.samples.empty()) return options.samples;
+  int64_t count = rows;
+  if (options.limit) {
+    const double limit = *options.limit < 1 ? std::ceil(*options.limit * static_cast<double>(rows)) : *options.limit;
+    count = std::min(rows, static_cast<int64_t>(std::min(limit, 1e15)));
+  }
+  std::vector<int64_t> chosen(count);
+  std::iota(chosen.begin(), chosen.end(), int64_t{0});
+  return chosen;
+}
+
+void warn_of_split(const Task& task, const SplitRows& rows, const std::string& wanted, const char* use,
+                   std::vector<std::string>& warnings) {
+  if (rows.split != wanted) {
+    warnings.push_back(fmt::format("{}: there is no {} split; the {} split ({}) {}", task.name, wanted, rows.split,
+                                   rows.files.front().path, use));
+  }
+  const auto published = task.data.rows.find(rows.split);
+  const auto count = static_cast<int64_t>(rows.rows.size());
+  if (published != task.data.rows.end() && published->second != count) {
+    warnings.push_back(fmt::format("{}: the {} split has {} rows here, {} as published", task.name, rows.split, count,
+                                   published->second));
+  }
+}
+
+}  // namespace
+
+TaskDocuments make_documents(const Task& task, DataFolder& folder, const DocumentOptions& options) {
+  TaskDocuments out{.task = &task, .num_fewshot = options.num_fewshot.value_or(task.num_fewshot.value_or(0))};
+  SplitRows rows = folder.read_or_stand_in(task, task.evaluated_split(), {task.validation_split});
+  warn_of_split(task, rows, task.evaluated_split(), "is scored in its place", out.warnings);
+  out.rows = static_cast<int64_t>(rows.rows.size());
+  out.files = rows.files;
+
+  std::vector<Json> example_rows;
+  if (out.num_fewshot > 0) {
+    SplitRows examples =
+        folder.read_or_stand_in(task, task.example_split(), {task.validation_split, task.evaluated_split()});
+    warn_of_split(task, examples, task.example_split(), "gives the examples", out.warnings);
+    if (examples.split != rows.split) out.files.insert(out.files.end(), examples.files.begin(), examples.files.end());
+    example_rows = std::move(examples.rows);
+  }
+  const auto examples = static_cast<int64_t>(example_rows.size());
+  ExamplePicker picker(task, std::move(example_rows), out.num_fewshot, options.fewshot_seed);
+  const bool draws_one_more = task.sampler == Task::Sampler::random && task.excludes_own_row();
+  if (out.num_fewshot > 0) picker.require_rows(examples, out.num_fewshot + (draws_one_more ? 1 : 0));
+
+  for (int64_t id : chosen_rows(task, options, out.rows)) {
+    EvalDocument document{.doc_id = id, .row = std::move(rows.rows[id])};
+    const std::string shots = picker.text_for(document.row);
+    try {
+      RenderedRow row = render(task, document.row);
+      document.context = task.description + shots + row.question;
+      document.target = std::move(row.target);
+      document.choices = std::move(row.choices);
+      for (const std::string& choice : document.choices) {
+        document.continuations.push_back(task.target_delimiter + choice);
+      }
+      if (document.choices.empty()) document.continuations.push_back(row.answer);
+    } catch (const Error& error) {
+      throw Error(error.kind(), error.what(), fmt::format("{}: row {}", task.name, id));
+    }
+    out.documents.push_back(std::move(document));
+  }
+  if (out.documents.empty()) throw Error(ErrorKind::format, task.name + " has no row to score", rows.files[0].path);
+  return out;
+}
+
+}  // namespace keel

@@ -207,23 +207,23 @@ std::string harness_table(const std::vector<TaskScores>& tasks) {
                       metric.standard_error ? fmt::format("{:.4f}", *metric.standard_error) : "N/A"});
     }
   }
-  std::array<int64_t, 9> widths{};
+  std::array<int64_t, 9> widths;
+  widths.fill(3);
   for (const Row& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], count_characters(row[i]));
   }
   const auto is_number = [](size_t column) { return column == 1 || column == 3 || column == 6 || column == 8; };
   std::string table;
   for (size_t r = 0; r < rows.size(); ++r) {
-    for (size_t i = 0; i < rows[r].size(); ++i) {
+    for (size_t i = 0; i < widths.size(); ++i) {
       const auto padding = static_cast<size_t>(widths[i] - count_characters(rows[r][i]));
-      const std::string space(padding, ' ');
-      table += "|" + (is_number(i) ? space + rows[r][i] : rows[r][i] + space);
+      const size_t left = r == 0 ? padding / 2 : is_number(i) ? padding : 0;  // headings stand in the middle
+      table += "|" + std::string(left, ' ') + rows[r][i] + std::string(padding - left, ' ');
     }
     table += "|\n";
     if (r > 0) continue;
     for (size_t i = 0; i < widths.size(); ++i) {
-      table +=
-          "|" + std::string(static_cast<size_t>(std::max<int64_t>(widths[i], 1) - 1), '-') + (is_number(i) ? ":" : "-");
+      table += "|" + std::string(static_cast<size_t>(widths[i] - 1), '-') + (is_number(i) ? ":" : "-");
     }
     table += "|\n";
   }

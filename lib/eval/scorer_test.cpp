@@ -31,8 +31,9 @@ class ScorerTest : public ::testing::Test {
   }
 
   std::vector<Score> scores(const std::vector<ScoreRequest>& requests, int64_t max_tokens,
-                            int64_t max_length = kMaxLength) {
-    const ScorerSizes sizes{.max_length = max_length, .max_tokens = max_tokens, .page_size = 4};
+                            int64_t max_length = kMaxLength,
+                            ScorerSizes::Softmax softmax = ScorerSizes::Softmax::fp32) {
+    const ScorerSizes sizes{.max_length = max_length, .max_tokens = max_tokens, .page_size = 4, .softmax = softmax};
     InferenceModel model(ctx_, open_model_folder(folder_.path().string()), sizes.decoder_options());
     Scorer scorer(model, sizes);
     int64_t ticked = 0;
@@ -135,6 +136,27 @@ TEST_F(ScorerTest, LongContextsLoseTheirBeginning) {
   for (int i = 0; i < 6; ++i) requests.push_back({draw(random, 20 + 8 * i), draw(random, 1 + 2 * i)});
   requests.push_back({draw(random, 3), draw(random, 16)});  // as long as the context
   expect_right(requests, scores(requests, 100, 16), 16);
+}
+
+TEST_F(ScorerTest, RoundedProbabilities) {
+  const auto requests = multiple_choice(5, 3, 4);
+  const auto exact = scores(requests, 1000);
+  for (const auto& [softmax, bits] : {std::pair(ScorerSizes::Softmax::bf16, 8), {ScorerSizes::Softmax::fp16, 11}}) {
+    const auto rounded = scores(requests, 1000, kMaxLength, softmax);
+    bool differs = false;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const double ll = rounded[i].log_likelihood;
+      int exponent = 0;
+      const double mantissa = std::ldexp(std::frexp(ll, &exponent), bits);
+      EXPECT_EQ(mantissa, std::round(mantissa)) << "a value of the type: " << ll;
+      // Each token's logits, largest logit, difference and ln p, and then the sum, are rounded to half a unit.
+      const double unit = std::ldexp(1.0, -bits);
+      const auto count = static_cast<double>(requests[i].continuation.size());
+      EXPECT_NEAR(ll, exact[i].log_likelihood, unit * (std::abs(ll) + count * 4 * 8)) << "logits are below 8";
+      differs = differs || ll != exact[i].log_likelihood;
+    }
+    EXPECT_TRUE(differs);
+  }
 }
 
 TEST_F(ScorerTest, GreedyMeansEveryToken) {

@@ -1,6 +1,14 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <string>
+
 #include "keel/base/options.h"
+#include "keel/base/report.h"
+#include "keel/checkpoint/model_folder.h"
+#include "keel/model/model_config.h"
+#include "keel/tokenizer/tokenizer.h"
 
 namespace keel {
 
@@ -11,5 +19,17 @@ int evaluate_tasks(const Options& options);
 /// keel-eval --list-tasks, keel-eval --describe TASK.
 int list_tasks(const Options& options);
 int describe_task(const Options& options);
+
+/// The model on the command line.
+struct ScoredModel {
+  ModelFolder folder;
+  ModelConfig config;
+  std::shared_ptr<const Tokenizer> tokenizer;
+
+  /// Positions that the model was made for; 2048 where it does not say.
+  int64_t positions() const { return config.max_position_embeddings > 0 ? config.max_position_embeddings : 2048; }
+  void add_to(Report& report) const;
+};
+ScoredModel open_scored_model(const Options& options);
 
 }  // namespace keel

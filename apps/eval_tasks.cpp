@@ -17,11 +17,11 @@
 #include "keel/base/report.h"
 #include "keel/base/signals.h"
 #include "keel/base/tool.h"
+#include "keel/base/utf8.h"
 #include "keel/base/version.h"
 #include "keel/eval/harness_files.h"
 #include "keel/eval/pair_encoder.h"
 #include "keel/eval/python_text.h"
-#include "keel/model/model_config_json.h"
 #include "keel/tokenizer/tokenizer.h"
 
 namespace keel {
@@ -319,6 +319,9 @@ int evaluate_tasks(const Options& options) {
   device_of(options);
   const double start_time = unix_time();
   const std::string model_path = options.text("MODEL");
+  for (const char* name : {"MODEL", "--data", "--out"}) {
+    if (const auto path = options.find_text(name)) require_utf8_path(name, *path);
+  }
   const auto out = options.find_text("--out");
   const auto report_path = options.find_text("--report");
   if (options.flag("--log-samples") && !out) {
@@ -332,14 +335,11 @@ int evaluate_tasks(const Options& options) {
   const std::vector<TaskDocuments> documents = read_tasks(options, static_cast<uint64_t>(seeds[3]));
 
   Report report("keel.eval/1", "keel-eval", options.arguments());
-  const ModelFolder folder = open_model_folder(model_path);
-  for (const std::string& warning : folder.warnings) log::warn("{}", warning);
-  const ModelConfig config = parse_model_config(folder.config_text, folder.config_path);
-  const auto tokenizer = load_model_tokenizer(folder.tokenizer_path, config.vocab_size, folder.path);
-  const int64_t positions = config.max_position_embeddings > 0 ? config.max_position_embeddings : 2048;
-  const int64_t max_length = options.find_integer("--max-length").value_or(positions);
-  if (max_length > positions) {
-    log::warn("--max-length {} is more than the {} positions the model was made for", max_length, positions);
+  const ScoredModel scored = open_scored_model(options);
+  const auto& tokenizer = scored.tokenizer;
+  const int64_t max_length = options.find_integer("--max-length").value_or(scored.positions());
+  if (max_length > scored.positions()) {
+    log::warn("--max-length {} is more than the {} positions the model was made for", max_length, scored.positions());
   }
   PairEncoder encoder(tokenizer, encoder_options(options));
   const std::vector<ScoreRequest> requests = encode_requests(documents, encoder, max_length);
@@ -349,7 +349,7 @@ int evaluate_tasks(const Options& options) {
 
   const ScorerSizes sizes = scorer_sizes(options, requests, max_length);
   Context ctx(threads_of(options));
-  InferenceModel model(ctx, folder, sizes.decoder_options(), [] { return stop_requested(); });
+  InferenceModel model(ctx, scored.folder, sizes.decoder_options(), [] { return stop_requested(); });
   const std::unique_ptr<Progress> progress = make_progress(options);
   progress->start("score", static_cast<int64_t>(requests.size()), "requests");
   Scorer scorer(model, sizes);
@@ -360,7 +360,7 @@ int evaluate_tasks(const Options& options) {
   warn_of_scores(tasks, max_length);
 
   HarnessRun run{.model = model_path,
-                 .parameters = count_parameters(config).total,
+                 .parameters = count_parameters(scored.config).total,
                  .max_length = max_length,
                  .batch_tokens = options.integer("--batch-tokens"),
                  .limit = options.find_real("--limit"),
@@ -382,9 +382,7 @@ int evaluate_tasks(const Options& options) {
     log::info("results: {}", paths.results.string());
   }
   if (report_path) {
-    for (const SafetensorsFile& file : folder.tensors.files()) {
-      report.add_input({.path = file.path(), .bytes = file.bytes()});
-    }
+    scored.add_to(report);
     for (const TaskDocuments& task : documents) {
       for (const RowFile& file : task.files) {
         report.add_input({.path = file.path, .bytes = file.bytes, .sha256 = file.sha256});

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -17,8 +19,8 @@
 #include "keel/eval/python_text.h"
 #include "keel/eval/scorer.h"
 #include "keel/eval/text_windows.h"
-#include "keel/model/model_config_json.h"
 #include "keel/tokenizer/tokenizer.h"
+#include "keel/tokenizer/utf8_repair.h"
 
 namespace keel {
 namespace {
@@ -49,6 +51,9 @@ Texts read_texts(const Options& options, const Tokenizer& tokenizer, const TextW
   Texts all;
   for (const std::string& path : options.texts("--text")) {
     const std::string content = read_file(path);
+    if (const int64_t at = find_invalid_utf8(content); at >= 0) {
+      throw Error(ErrorKind::format, fmt::format("not UTF-8 at byte {}", at), path);
+    }
     Text text{.path = path};
     text.counts = {.words = count_words(content), .bytes = static_cast<int64_t>(content.size())};
     text.first_request = all.requests.size();
@@ -100,24 +105,24 @@ Json results_of(const Texts& all, const std::vector<Score>& scores) {
 
 int evaluate_texts(const Options& options) {
   device_of(options);
-  const auto out = options.find_text("--out");
-  if (out && *out != "-") require_absent(*out, options.flag("--force"));
-  Report report("keel.eval.text/1", "keel-eval", options.arguments());
-  const ModelFolder folder = open_model_folder(options.text("MODEL"));
-  for (const std::string& warning : folder.warnings) log::warn("{}", warning);
-  const ModelConfig config = parse_model_config(folder.config_text, folder.config_path);
-  const auto tokenizer = load_model_tokenizer(folder.tokenizer_path, config.vocab_size, folder.path);
-  const TextWindows windows{.window = options.find_integer("--window").value_or(config.max_position_embeddings),
-                            .stride = options.find_integer("--stride"),
-                            .bos = bos_of(options, *tokenizer)};
-  if (config.max_position_embeddings > 0 && windows.window > config.max_position_embeddings) {
-    log::warn("a window of {} is longer than the {} positions the model was made for", windows.window,
-              config.max_position_embeddings);
+  std::vector<std::filesystem::path> kept{options.text("MODEL")};
+  for (const std::string& text : options.texts("--text")) kept.emplace_back(text);
+  for (const char* name : {"--out", "--report"}) {
+    if (const auto path = options.find_text(name)) Report::require_writable(*path, options.flag("--force"), kept);
   }
-  const Texts all = read_texts(options, *tokenizer, windows);
+  Report report("keel.eval/1", "keel-eval", options.arguments());
+  const ScoredModel scored = open_scored_model(options);
+  const TextWindows windows{.window = options.find_integer("--window").value_or(scored.positions()),
+                            .stride = options.find_integer("--stride"),
+                            .bos = bos_of(options, *scored.tokenizer)};
+  if (windows.window > scored.positions()) {
+    log::warn("a window of {} is longer than the {} positions the model was made for", windows.window,
+              scored.positions());
+  }
+  const Texts all = read_texts(options, *scored.tokenizer, windows);
   const ScorerSizes sizes{.max_length = windows.window, .max_tokens = options.integer("--batch-tokens")};
   Context ctx(threads_of(options));
-  InferenceModel model(ctx, folder, sizes.decoder_options(), [] { return stop_requested(); });
+  InferenceModel model(ctx, scored.folder, sizes.decoder_options(), [] { return stop_requested(); });
   const std::unique_ptr<Progress> progress = make_progress(options);
   progress->start("score", static_cast<int64_t>(all.requests.size()), "windows");
   const Stopwatch stopwatch;
@@ -125,19 +130,28 @@ int evaluate_texts(const Options& options) {
   const std::vector<Score> scores = scorer.run(all.requests, [&](int64_t done) { progress->update(done); });
   progress->finish();
 
+  report.config() = {{"window", windows.window},
+                     {"stride", windows.stride ? Json(*windows.stride) : Json()},
+                     {"compat_bos", options.text("--compat-bos")},
+                     {"bos_id", windows.bos ? Json(*windows.bos) : Json()},
+                     {"batch_tokens", sizes.max_tokens}};
   Json results = results_of(all, scores);
-  results["window"] = windows.window;
-  results["stride"] = windows.stride ? Json(*windows.stride) : Json();
-  results["bos_id"] = windows.bos ? Json(*windows.bos) : Json();
   set_number(results, "seconds", stopwatch.seconds());
-  for (const SafetensorsFile& file : folder.tensors.files()) {
-    report.add_input({.path = file.path(), .bytes = file.bytes()});
-  }
+  scored.add_to(report);
   for (const Text& text : all.texts) report.add_input_file(text.path);
   report.results() = results;
-  if (out) report.write(*out);
-  if (!out || *out != "-") write_stdout(options.flag("--json") ? json_text(results, 2) + "\n" : table_of(results));
-  return kExitOk;
+  bool on_stdout = false;
+  for (const char* name : {"--out", "--report"}) {
+    if (const auto path = options.find_text(name)) {
+      report.write(*path);
+      on_stdout = on_stdout || *path == "-";
+    }
+  }
+  if (!on_stdout) write_stdout(options.flag("--json") ? json_text(results, 2) + "\n" : table_of(results));
+  const bool is_nan =
+      std::any_of(scores.begin(), scores.end(), [](const Score& score) { return std::isnan(score.log_likelihood); });
+  if (is_nan) log::warn("the model gives NaN: its perplexities mean nothing");
+  return is_nan ? kExitDiverged : kExitOk;
 }
 
 }  // namespace keel

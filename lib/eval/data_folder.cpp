@@ -157,6 +157,15 @@ Json task_row(const Task& task, const Json& row) {
   throw Error(ErrorKind::format, "the row has no field " + missing);
 }
 
+/// True for a link to a folder that it lies in.
+bool leads_back(const fs::directory_entry& entry) {
+  std::error_code code;
+  if (!entry.is_symlink(code) || !entry.is_directory(code)) return false;
+  const fs::path target = fs::canonical(entry.path(), code);
+  const fs::path parent = fs::canonical(entry.path().parent_path(), code);
+  return !code && std::mismatch(target.begin(), target.end(), parent.begin(), parent.end()).first == target.end();
+}
+
 /// Shards of one set have the same name around their numbers.
 std::string without_shard_number(const std::string& path) {
   static const std::regex number(R"(-\d{5}-of-\d{5})");
@@ -202,7 +211,7 @@ DataFolder::DataFolder(const std::string& path) : state_(std::make_unique<State>
   for (fs::recursive_directory_iterator it(root, options, code), end; !code && it != end; it.increment(code)) {
     const std::string name = it->path().filename().string();
     std::error_code ignored;
-    if (name.starts_with(".") || it.depth() >= kMaxDepth) {
+    if (name.starts_with(".") || it.depth() >= kMaxDepth || leads_back(*it)) {
       if (it->is_directory(ignored)) it.disable_recursion_pending();
       continue;
     }
@@ -237,14 +246,22 @@ std::vector<const DataFolder::File*> DataFolder::find(const Task& task, const st
       found.push_back(&file);
     }
   }
+  std::vector<const File*> distinct;  // a file that is reached by links too counts once
   for (const File* file : found) {
-    if (without_shard_number(file->relative) == without_shard_number(found[0]->relative)) continue;
+    std::error_code code;
+    if (std::none_of(distinct.begin(), distinct.end(),
+                     [&](const File* other) { return fs::equivalent(other->path, file->path, code); })) {
+      distinct.push_back(file);
+    }
+  }
+  for (const File* file : distinct) {
+    if (without_shard_number(file->relative) == without_shard_number(distinct[0]->relative)) continue;
     throw Error(ErrorKind::usage,
-                fmt::format("two files could be the {} split of {}: {} and {}", split, task.name, found[0]->relative,
+                fmt::format("two files could be the {} split of {}: {} and {}", split, task.name, distinct[0]->relative,
                             file->relative),
                 state_->path, "name with --data a folder that has one of them");
   }
-  return found;
+  return distinct;
 }
 
 SplitRows DataFolder::read(const Task& task, const std::string& split) {

@@ -95,7 +95,8 @@ TEST(DataFolder, HiddenFilesAndLoopsOfLinksAreNoTrouble) {
   const TempDir dir;
   put_file(dir / "sciq/test.jsonl", std::string(kSciq) + "\n");
   put_file(dir / ".cache/sciq_test.jsonl", std::string(kSciq) + "\n");
-  std::filesystem::create_directory_symlink(dir.path(), dir / "sciq/.loop");
+  std::filesystem::create_directory_symlink(dir.path(), dir / "sciq/loop");
+  std::filesystem::create_directory_symlink(dir / "sciq", dir / "again");
   EXPECT_EQ(rows(dir, "sciq", "test").size(), 1U);
 }
 

@@ -72,7 +72,8 @@ TEST(Documents, TheFirstRowsWhereATaskSaysSo) {
   const TempDir dir;
   put_file(dir / "dev.jsonl", rows_of({4, 5, 6}));
   put_file(dir / "test.jsonl", rows_of({1, 2}));
-  const Task task = tiny_task(R"(, "test_split": "test", "fewshot_split": "dev", "sampler": "first_n")");
+  const Task task =
+      tiny_task(R"(, "test_split": "test", "fewshot_split": "dev", "fewshot_config": {"sampler": "first_n"})");
   EXPECT_EQ(contexts_of(task, dir.path(), {.num_fewshot = 2}),
             (std::vector<std::string>{"4? 4\n\n5? 5\n\n1?", "4? 4\n\n5? 5\n\n2?"}));
 }

@@ -163,6 +163,17 @@ std::vector<TaskMetric> parse_metrics(DefinitionReader& reader, Task::OutputType
   return metrics;
 }
 
+Task::Sampler parse_sampler(DefinitionReader& reader) {
+  const Json* config = reader.find("fewshot_config");
+  if (config == nullptr) return Task::Sampler::random;
+  const bool is_known = config->is_object() && config->size() == 1 && config->contains("sampler");
+  const Json sampler = is_known ? config->at("sampler") : Json();
+  if (sampler == "default") return Task::Sampler::random;
+  if (sampler == "first_n") return Task::Sampler::first_n;
+  throw reader.error("fewshot_config", "fewshot_config is unknown",
+                     "it says {\"sampler\": \"default\"} or \"first_n\"");
+}
+
 Json version_of(const Json& definition) {
   const auto metadata = definition.find("metadata");
   if (metadata == definition.end() || !metadata->is_object() || !metadata->contains("version")) return "Yaml";
@@ -230,8 +241,7 @@ Task parse_task(const JsonDocument& document) {
   if (task.choices.is_given() != (task.output_type == Task::OutputType::multiple_choice)) {
     throw document.error("", "doc_to_choice belongs to output_type multiple_choice, and to it alone");
   }
-  task.sampler = reader.choice("sampler", "default", {"default", "first_n"}) == "first_n" ? Task::Sampler::first_n
-                                                                                          : Task::Sampler::random;
+  task.sampler = parse_sampler(reader);
   if (const Json* shots = reader.find("num_fewshot")) {
     if (!shots->is_number_unsigned()) throw reader.error("num_fewshot", "num_fewshot must be a whole number");
     task.num_fewshot = shots->get<int64_t>();

@@ -63,7 +63,7 @@ TEST(Task, WrongDefinitionsAreRefused) {
   refused(kTask + R"(, "doc_to_texts": "x"})", "unknown key doc_to_texts (task.json:2:");
   refused(kTask + R"(, "doc_to_choice": "{{[a]}}"})", "doc_to_choice belongs to output_type multiple_choice");
   refused(kTask + R"(, "process_docs": "helaswag"})", "did you mean 'hellaswag'?");
-  refused(kTask + R"(, "sampler": "last_n"})", "sampler is unknown");
+  refused(kTask + R"(, "fewshot_config": {"sampler": "last_n"}})", "fewshot_config is unknown");
   refused(kTask + R"(, "description": 3})", "description must be a text");
   std::string bad = kTask;
   refused(bad.replace(bad.find("\"acc\""), 5, "\"acc_norm\"") + "}", "no metric 'acc_norm' for this output_type");

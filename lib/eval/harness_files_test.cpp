@@ -46,6 +46,14 @@ TEST(TaskScores, AccuracyByLikelihoodAndByCharacter) {
   EXPECT_EQ(scored.scores.metrics[1].standard_error, 0.0);
 }
 
+TEST(TaskScores, LengthsAreCharacters) {
+  Scored scored({of({-5, -6, -90, -90})});
+  scored.documents.documents[0].choices = {"aaa", "ééé", "a", "a"};
+  scored.documents.documents[0].target = 0;
+  const TaskScores scores = score_task(scored.documents, {of({-5, -6, -90, -90})}, 0, 1);
+  EXPECT_EQ(scores.metrics[1].values, std::vector<double>{1}) << "-5/3 > -6/3; by bytes -6/6 would win";
+}
+
 TEST(TaskScores, TheFirstOfEqualsWinsAndNanOverAll) {
   const Scored ties({of({-7, -8, -8, -7})});
   EXPECT_EQ(ties.scores.metrics[0].values, std::vector<double>{0});

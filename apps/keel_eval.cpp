@@ -23,7 +23,7 @@ std::vector<std::string> task_completions() {
 std::vector<Option> task_options() {
   return {
       {.name = "--tasks",
-       .value = "NAME",
+       .value = "NAME,...",
        .completions = task_completions(),
        .list = true,
        .group = kTasks,

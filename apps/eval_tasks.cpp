@@ -64,10 +64,10 @@ Json read_samples(const Options& options) {
   return root;
 }
 
-DocumentOptions document_options(const Options& options, const Task& task, const Json& samples, uint64_t seed) {
-  DocumentOptions out{.num_fewshot = options.find_integer("--num-fewshot"),
-                      .limit = options.find_real("--limit"),
-                      .fewshot_seed = seed};
+PromptOptions document_options(const Options& options, const Task& task, const Json& samples, uint64_t seed) {
+  PromptOptions out{.num_fewshot = options.find_integer("--num-fewshot"),
+                    .limit = options.find_real("--limit"),
+                    .fewshot_seed = seed};
   if (samples.contains(task.name)) {
     out.samples = samples[task.name].get<std::vector<int64_t>>();
     std::sort(out.samples.begin(), out.samples.end());

@@ -130,7 +130,7 @@ class ExamplePicker {
   PythonRandom random_;
 };
 
-std::vector<int64_t> chosen_rows(const Task& task, const DocumentOptions& options, int64_t rows) {
+std::vector<int64_t> chosen_rows(const Task& task, const PromptOptions& options, int64_t rows) {
   for (int64_t sample : options.samples) {
     if (sample >= 0 && sample < rows) continue;
     throw Error(ErrorKind::usage, fmt::format("{} has no row {}: it has {}", task.name, sample, rows), "--samples");
@@ -162,7 +162,7 @@ void warn_of_split(const Task& task, const SplitRows& rows, const std::string& w
 
 }  // namespace
 
-TaskDocuments make_documents(const Task& task, DataFolder& folder, const DocumentOptions& options) {
+TaskDocuments make_documents(const Task& task, DataFolder& folder, const PromptOptions& options) {
   TaskDocuments out{.task = &task, .num_fewshot = options.num_fewshot.value_or(task.num_fewshot.value_or(0))};
   SplitRows rows = folder.read_or_stand_in(task, task.evaluated_split(), {task.validation_split});
   warn_of_split(task, rows, task.evaluated_split(), "is scored in its place", out.warnings);

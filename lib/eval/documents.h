@@ -14,7 +14,7 @@
 namespace keel {
 
 /// Which rows are scored, and after how many examples.
-struct DocumentOptions {
+struct PromptOptions {
   std::optional<int64_t> num_fewshot;  ///< absent: the task's own number, else 0
   std::optional<double> limit;         ///< the first N rows; below 1 that part of them, rounded up
   std::vector<int64_t> samples;        ///< these rows, sorted and distinct; empty: all. Not beside a limit
@@ -47,6 +47,6 @@ struct TaskDocuments {
 /// document's own row where the task says so, and a second draw if fewer than n are left), or the first n.
 /// Errors as DataFolder gives them; Error(format) naming file and row for a template that fails; Error(usage) for more
 /// examples than rows, for a sample that is no row.
-KEEL_API TaskDocuments make_documents(const Task& task, DataFolder& folder, const DocumentOptions& options);
+KEEL_API TaskDocuments make_documents(const Task& task, DataFolder& folder, const PromptOptions& options);
 
 }  // namespace keel

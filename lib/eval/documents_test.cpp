@@ -28,7 +28,7 @@ std::string rows_of(const std::vector<int>& values) {
 }
 
 std::vector<std::string> contexts_of(const Task& task, const std::filesystem::path& folder,
-                                     const DocumentOptions& options) {
+                                     const PromptOptions& options) {
   DataFolder data(folder.string());
   std::vector<std::string> contexts;
   for (const EvalDocument& document : make_documents(task, data, options).documents)
@@ -81,9 +81,7 @@ TEST(Documents, TheFirstRowsWhereATaskSaysSo) {
 TEST(Documents, LimitsAndSamples) {
   const TempDir dir;
   put_file(dir / "val.jsonl", rows_of({1, 2, 3, 4, 5, 6, 7}));
-  const auto count = [&](const DocumentOptions& options) {
-    return contexts_of(tiny_task(), dir.path(), options).size();
-  };
+  const auto count = [&](const PromptOptions& options) { return contexts_of(tiny_task(), dir.path(), options).size(); };
   EXPECT_EQ(count({}), 7U);
   EXPECT_EQ(count({.limit = 3}), 3U);
   EXPECT_EQ(count({.limit = 99}), 7U);
@@ -95,7 +93,7 @@ TEST(Documents, WhatCannotBeIsNamed) {
   const TempDir dir;
   put_file(dir / "val.jsonl", rows_of({1, 2}) + "{\"x\": 3, \"gold\": \"B\"}\n");
   put_file(dir / "train.jsonl", rows_of({1, 2, 3}));
-  const auto fails = [&](const DocumentOptions& options, const std::string& line) {
+  const auto fails = [&](const PromptOptions& options, const std::string& line) {
     KEEL_EXPECT_ERROR(contexts_of(tiny_task(), dir.path(), options), ErrorKind::usage, line);
   };
   fails({.samples = {3}}, "tiny has no row 3: it has 3 (--samples)");

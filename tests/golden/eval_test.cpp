@@ -54,7 +54,7 @@ TEST_P(GoldenEval, PromptsAndScores) {
   DataFolder folder(temp.path().string());
   const std::vector<std::string> names = run["tasks"];
   const Task& task = *find_tasks(names).front();
-  DocumentOptions options{.num_fewshot = run["options"]["num_fewshot"]};
+  PromptOptions options{.num_fewshot = run["options"]["num_fewshot"]};
   if (run["options"].contains("limit")) options.limit = run["options"]["limit"];
   if (run["options"].contains("samples")) {
     options.samples = run["options"]["samples"][task.name].get<std::vector<int64_t>>();

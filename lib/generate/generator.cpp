@@ -28,6 +28,8 @@ const char* to_string(FinishReason reason) {
       return "max_tokens";
     case FinishReason::context:
       return "context";
+    case FinishReason::non_finite:
+      return "non_finite";
   }
   return "?";
 }
@@ -39,6 +41,10 @@ DecoderOptions GeneratorSizes::decoder_options() const {
           .cache_pages = pages,
           .page_size = page_size,
           .logit_rows = batch_sequences};
+}
+
+int64_t GeneratorSizes::host_bytes(int64_t vocab_size) const {
+  return batch_sequences * vocab_size * int64_t{sizeof(float)} + sampling_bytes(vocab_size);
 }
 
 GeneratorSizes generator_sizes(std::span<const GenerationRequest> requests, int64_t max_position_embeddings,
@@ -148,19 +154,22 @@ class Generator::Run {
   /// Draws the next token of a sequence; true if it was the last.
   bool take_token(Running& r) {
     const GenerationRequest& request = requests_[r.request];
-    const std::span<const float> own(logits_.data() + r.logits_row * V_, static_cast<size_t>(V_));
+    const int64_t drawn_from = request.vocabulary > 0 ? std::min(request.vocabulary, V_) : V_;
+    const std::span<const float> own(logits_.data() + r.logits_row * V_, static_cast<size_t>(drawn_from));
     const double place = uniform(request.seed, request.stream, static_cast<uint64_t>(r.generated));
-    const int32_t id = sample_token(own, request.sampling, place);
+    const std::optional<int32_t> id = sample_token(own, request.sampling, place);
+    if (!id) return finish(r, FinishReason::non_finite);
     ++r.generated;
-    const bool goes_on = !callbacks_.on_token || callbacks_.on_token(r.request, id);
-    const std::optional<FinishReason> reason = finish_reason(r, id, goes_on);
-    if (!reason) {
-      r.pending = {id};
-      r.seen = 0;
-      return false;
-    }
+    const bool goes_on = !callbacks_.on_token || callbacks_.on_token(r.request, *id);
+    if (const std::optional<FinishReason> reason = finish_reason(r, *id, goes_on)) return finish(r, *reason);
+    r.pending = {*id};
+    r.seen = 0;
+    return false;
+  }
+
+  bool finish(const Running& r, FinishReason reason) {
     pages_.release(r.sequence);
-    if (callbacks_.on_finish) callbacks_.on_finish(r.request, *reason);
+    if (callbacks_.on_finish) callbacks_.on_finish(r.request, reason);
     return true;
   }
 

@@ -13,8 +13,10 @@ std::vector<TensorTarget> parameter_targets(const ParameterLayout& layout, HostV
   return targets;
 }
 
-struct InferenceModel::Impl {
-  Context& ctx;
+namespace {
+
+/// A model folder's weights in memory of their own, with room for a decoder.
+struct LoadedModel {
   ModelConfig config;
   ParameterLayout layout;
   ArenaPlan plan;
@@ -22,36 +24,51 @@ struct InferenceModel::Impl {
   DecoderPlan decoder_plan;
   Arena arena;
   ParameterBuffers parameters;
-  Decoder decoder;
 
-  Impl(Context& context, const ModelFolder& folder, const DecoderOptions& options, std::function<bool()> interrupted)
-      : ctx(context),
-        config(parse_model_config(folder.config_text, folder.config_path)),
+  LoadedModel(Context& ctx, const ModelFolder& folder, const DecoderOptions& options)
+      : config(parse_model_config(folder.config_text, folder.config_path)),
         layout(parameter_layout(config)),
         weights(plan.add<float>(MemoryKind::weights, layout.size)),
         decoder_plan(plan_decoder(config, all_sublayers(config), options, plan)),
         arena(plan),
-        parameters{.layout = &layout, .weights = {arena.at(weights), {layout.size}}, .gradients = {}},
-        decoder(ctx, config, decoder_plan, arena, std::move(interrupted)) {
+        parameters{.layout = &layout, .weights = {arena.at(weights), {layout.size}}, .gradients = {}} {
     folder.tensors.read(parameter_targets(layout, host_view(ctx, parameters.weights)),
                         config.tie_word_embeddings ? "lm_head.weight" : "");
   }
 };
 
+}  // namespace
+
+struct InferenceModel::Impl {
+  std::unique_ptr<LoadedModel> loaded;  // null where weights and memory are borrowed
+  ModelConfig config;
+  ParameterBuffers parameters;
+  Decoder decoder;
+
+  Impl(Context& ctx, std::unique_ptr<LoadedModel> model, std::function<bool()> interrupted)
+      : loaded(std::move(model)),
+        config(loaded->config),
+        parameters(loaded->parameters),
+        decoder(ctx, config, loaded->decoder_plan, loaded->arena, std::move(interrupted)) {}
+  Impl(Context& ctx, const ModelConfig& model, const ParameterBuffers& weights, const DecoderPlan& plan,
+       const Arena& arena, std::function<bool()> interrupted)
+      : config(model), parameters(weights), decoder(ctx, config, plan, arena, std::move(interrupted)) {}
+};
+
 InferenceModel::InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
                                std::function<bool()> interrupted) {
   options.training = false;
-  impl_ = std::make_unique<Impl>(ctx, folder, options, std::move(interrupted));
+  impl_ = std::make_unique<Impl>(ctx, std::make_unique<LoadedModel>(ctx, folder, options), std::move(interrupted));
 }
+
+InferenceModel::InferenceModel(Context& ctx, const ModelConfig& config, const ParameterBuffers& parameters,
+                               const DecoderPlan& plan, const Arena& arena, std::function<bool()> interrupted)
+    : impl_(std::make_unique<Impl>(ctx, config, parameters, plan, arena, std::move(interrupted))) {}
 
 InferenceModel::~InferenceModel() = default;
 
 const ModelConfig& InferenceModel::config() const {
   return impl_->config;
-}
-
-int64_t InferenceModel::memory_bytes() const {
-  return impl_->arena.bytes();
 }
 
 bool InferenceModel::forward(const FlatBatch& batch) {

@@ -60,6 +60,22 @@ GeneratorSizes generator_sizes(std::span<const GenerationRequest> requests, int6
   return sizes;
 }
 
+void require_runnable(std::span<const GenerationRequest> requests, const GeneratorSizes& sizes, int64_t vocab_size) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto& prompt = requests[i].prompt;
+    const std::string where = fmt::format("prompt {}", i + 1);
+    if (prompt.empty()) throw Error(ErrorKind::config, "no tokens to start from", where);
+    for (int32_t id : prompt) {
+      if (id >= 0 && id < vocab_size) continue;
+      throw Error(ErrorKind::config, fmt::format("token id {} is outside the model's vocabulary of {}", id, vocab_size),
+                  where);
+    }
+    if (static_cast<int64_t>(prompt.size()) < sizes.max_positions) continue;
+    throw Error(ErrorKind::config,
+                fmt::format("{} tokens leave no room in a context of {}", prompt.size(), sizes.max_positions), where);
+  }
+}
+
 /// A request that has a place in the cache.
 struct Generator::Running {
   int64_t request = 0;
@@ -81,23 +97,6 @@ class Generator::Run {
         V_(model_.config().vocab_size),
         pages_(sizes_.pages, sizes_.page_size),
         logits_(sizes_.batch_sequences * V_) {}
-
-  void check() const {
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      const auto& prompt = requests_[i].prompt;
-      const std::string where = fmt::format("prompt {}", i + 1);
-      if (prompt.empty()) throw Error(ErrorKind::config, "no tokens to start from", where);
-      for (int32_t id : prompt) {
-        if (id >= 0 && id < V_) continue;
-        throw Error(ErrorKind::config, fmt::format("token id {} is outside the model's vocabulary of {}", id, V_),
-                    where);
-      }
-      if (static_cast<int64_t>(prompt.size()) < sizes_.max_positions) continue;
-      throw Error(ErrorKind::config,
-                  fmt::format("{} tokens leave no room in a context of {}", prompt.size(), sizes_.max_positions),
-                  where);
-    }
-  }
 
   void run() {
     while (next_ < static_cast<int64_t>(requests_.size()) || !running_.empty()) {
@@ -188,9 +187,8 @@ class Generator::Run {
 Generator::Generator(InferenceModel& model, const GeneratorSizes& sizes) : model_(model), sizes_(sizes) {}
 
 void Generator::run(std::span<const GenerationRequest> requests, const Callbacks& callbacks) {
-  Run run(*this, requests, callbacks);
-  run.check();
-  run.run();
+  require_runnable(requests, sizes_, model_.config().vocab_size);
+  Run(*this, requests, callbacks).run();
 }
 
 }  // namespace keel

@@ -49,6 +49,11 @@ struct GeneratorSizes {
 KEEL_API GeneratorSizes generator_sizes(std::span<const GenerationRequest> requests, int64_t max_position_embeddings,
                                         int64_t batch_sequences, int64_t max_tokens);
 
+/// Error(config) naming the first request whose prompt has no token, one outside the model's vocabulary, or leaves no
+/// position for a continuation.
+KEEL_API void require_runnable(std::span<const GenerationRequest> requests, const GeneratorSizes& sizes,
+                               int64_t vocab_size);
+
 /// Generates for many requests at once: prompts are read in pieces that share batches with the sequences that already
 /// generate, and a place that becomes free is taken by the next request. The result of a request does not depend on the
 /// others beyond rounding.
@@ -63,8 +68,7 @@ class KEEL_API Generator {
   /// `model` was made with sizes.decoder_options().
   Generator(InferenceModel& model, const GeneratorSizes& sizes);
 
-  /// Error(config) naming the first request whose prompt has no token, one outside the vocabulary, or leaves no
-  /// position for a continuation. Stopped after a signal, also where the model's `interrupted` ends a pass.
+  /// Errors as require_runnable. Stopped after a signal, also where the model's `interrupted` ends a pass.
   void run(std::span<const GenerationRequest> requests, const Callbacks& callbacks);
 
  private:

@@ -1,5 +1,7 @@
 #include "keel/inference/inference_model.h"
 
+#include <algorithm>
+
 #include "keel/kernels/memory/memory.h"
 #include "keel/model/model_config_json.h"
 
@@ -39,20 +41,45 @@ struct LoadedModel {
 
 }  // namespace
 
+namespace {
+
+/// Threads that pay for products of `rows` rows with matrices of so many parameters, run as `regions` pieces that all
+/// threads wait for: each piece should take one thread 100 us or more, by the speeds that one core has about: 10 GB/s of
+/// weights, 50 GFLOP/s.
+int worthwhile_threads(int64_t rows, int64_t parameters, int64_t regions) {
+  constexpr double kPieceSeconds = 100e-6, kBytesPerSecond = 10e9, kFlopsPerSecond = 50e9;
+  const auto p = static_cast<double>(parameters) / static_cast<double>(regions);
+  const double seconds =
+      std::max(p * sizeof(float) / kBytesPerSecond, 2 * p * static_cast<double>(rows) / kFlopsPerSecond);
+  return static_cast<int>(std::min(1024.0, seconds / kPieceSeconds));
+}
+
+}  // namespace
+
 struct InferenceModel::Impl {
+  Context& ctx;
   std::unique_ptr<LoadedModel> loaded;  // null where weights and memory are borrowed
   ModelConfig config;
   ParameterBuffers parameters;
   Decoder decoder;
+  int64_t block_parameters = count_parameters(config).in_products - head_parameters();
 
-  Impl(Context& ctx, std::unique_ptr<LoadedModel> model, std::function<bool()> interrupted)
-      : loaded(std::move(model)),
+  Impl(Context& context, std::unique_ptr<LoadedModel> model, std::function<bool()> interrupted)
+      : ctx(context),
+        loaded(std::move(model)),
         config(loaded->config),
         parameters(loaded->parameters),
         decoder(ctx, config, loaded->decoder_plan, loaded->arena, std::move(interrupted)) {}
-  Impl(Context& ctx, const ModelConfig& model, const ParameterBuffers& weights, const DecoderPlan& plan,
+  Impl(Context& context, const ModelConfig& model, const ParameterBuffers& weights, const DecoderPlan& plan,
        const Arena& arena, std::function<bool()> interrupted)
-      : config(model), parameters(weights), decoder(ctx, config, plan, arena, std::move(interrupted)) {}
+      : ctx(context), config(model), parameters(weights), decoder(ctx, config, plan, arena, std::move(interrupted)) {}
+
+  int block_threads(int64_t rows) const {
+    constexpr int64_t kProducts = 2;  // of a sublayer
+    return worthwhile_threads(rows, block_parameters, kProducts * config.sublayers());
+  }
+  int head_threads(int64_t rows) const { return worthwhile_threads(rows, head_parameters(), 1); }
+  int64_t head_parameters() const { return config.vocab_size * config.hidden_size; }
 };
 
 InferenceModel::InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
@@ -72,10 +99,12 @@ const ModelConfig& InferenceModel::config() const {
 }
 
 bool InferenceModel::forward(const FlatBatch& batch) {
+  const ThreadLimit limit(impl_->ctx, impl_->block_threads(batch.tokens.extent(0)));
   return impl_->decoder.forward(impl_->parameters, batch);
 }
 
 void InferenceModel::logits(View<const int32_t, 1> rows, View<float, 2> logits) {
+  const ThreadLimit limit(impl_->ctx, impl_->head_threads(rows.extent(0)));
   impl_->decoder.logits(impl_->parameters, rows, logits);
 }
 

@@ -42,9 +42,9 @@ TEST(LogSchedule, EachStepFollowsTheSettingsOfItsTime) {
 TEST(LogSchedule, SamplesHaveTheirOwnPeriod) {
   TrainSettings settings = log_settings(20, 5, 7);
   settings.validate.sample.every_steps = 6;
-  const Json overrides = parse_json(
-      R"([{"from_step": 9, "key": "validate.sample.every_steps", "before": "4", "after": "6"}])", "run.json",
-      ErrorKind::format);
+  const Json overrides =
+      parse_json(R"([{"from_step": 9, "key": "validate.sample.every_steps", "before": "4", "after": "6"}])", "run.json",
+                 ErrorKind::format);
   const LogSchedule s(settings, overrides);
   std::vector<int64_t> found;
   for (int64_t step = 1; step <= 20; ++step) {

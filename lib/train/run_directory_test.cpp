@@ -83,7 +83,8 @@ TEST_F(RunDirectoryTest, SamplesOfTheCheckpointsOwnStepStayIfItHasThemBehindIt) 
   const auto left = [&](bool sampled) {
     RunDirectory directory = RunDirectory::create(run(), true);
     directory.write_run_json({{"schema", "keel.run/1"}});
-    for (int64_t step : {2, 3, 4, 6}) directory.log_samples({{{"step", step}}, {{"step", step}}});  // 3: of a shorter run
+    for (int64_t step : {2, 3, 4, 6})
+      directory.log_samples({{{"step", step}}, {{"step", step}}});  // 3: of a shorter run
     directory.sync();
     directory.rewind_samples(4, sampled, LogSchedule(settings));
     return steps_in(run() + "/samples.jsonl", "step");

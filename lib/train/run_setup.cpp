@@ -150,7 +150,8 @@ void take_tokenizer(RunSetup& setup) {
 void prepare_samples(RunSetup& setup, const OpenTextCodec& open_codec) {
   const SampleSettings& sample = setup.settings.validate.sample;
   if (sample.prompts.empty()) {
-    if (sample.every_steps > 0) log::warn("validate.sample.every_steps is set but there are no validate.sample.prompts");
+    if (sample.every_steps > 0)
+      log::warn("validate.sample.every_steps is set but there are no validate.sample.prompts");
     return;
   }
   const auto with_tokenizer = std::find_if(setup.data.begin(), setup.data.end(),

@@ -27,10 +27,10 @@ struct RunSetup {
   std::unique_ptr<BatchReader> train, validation;  ///< validation is null without such data
   std::string init_path;                           ///< "" = drawn from the seed
   std::optional<ModelFolder> init;
-  std::vector<FileContent> tokenizer;  ///< for checkpoints: that of the first data set that has one
-  std::string tokenizer_sha256;        ///< of its main file
+  std::vector<FileContent> tokenizer;      ///< for checkpoints: that of the first data set that has one
+  std::string tokenizer_sha256;            ///< of its main file
   std::shared_ptr<const TextCodec> codec;  ///< of that tokenizer, where the run makes samples
-  Json identity = {};                  ///< of the data (data_identity.h), where the run needs it: it costs some reading
+  Json identity = {};  ///< of the data (data_identity.h), where the run needs it: it costs some reading
 };
 
 /// Opens data and --init folder and resolves the settings. Errors as open_token_data, open_model_folder and
@@ -40,8 +40,7 @@ struct RunSetup {
 /// perhaps long gone, is then not looked at. With prompts to sample from `open_codec` opens the data's tokenizer;
 /// Error(config) if there is none, or as encode_sample_prompts gives it.
 KEEL_API RunSetup prepare_run(const Config& config, const std::string& init_path,
-                              const std::optional<ModelConfig>& resumed = {},
-                              const OpenTextCodec& open_codec = {});
+                              const std::optional<ModelConfig>& resumed = {}, const OpenTextCodec& open_codec = {});
 
 /// Reads the first batch, its first 4096 sequences at most, so that data of another vocabulary is noticed before
 /// anything is written: Error(format). Stopped on a signal.

@@ -77,8 +77,8 @@ TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_seq
   m.cu_seqlens_capacity = cu_seqlens_capacity(settings, micro_batch_sequences);
   m.cu_seqlens = m.arena.add<int32_t>(workspace, m.cu_seqlens_capacity);
   if (!settings.validate.sample.prompt_ids.empty()) {
-    m.sampler = plan_decoder(settings.model, all_sublayers(settings.model), sample_sizes(settings).decoder_options(),
-                             m.arena);
+    m.sampler =
+        plan_decoder(settings.model, all_sublayers(settings.model), sample_sizes(settings).decoder_options(), m.arena);
   }
   return m;
 }

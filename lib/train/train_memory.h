@@ -22,7 +22,7 @@ struct TrainMemory {
   int64_t micro_batch_sequences = 0;
   int64_t cu_seqlens_capacity = 0;
   DecoderPlan decoder;
-  std::optional<DecoderPlan> sampler;  ///< with the same weights, for the run's samples
+  std::optional<DecoderPlan> sampler;                     ///< with the same weights, for the run's samples
   Region<float> weights, gradients, exp_avg, exp_avg_sq;  ///< layout.size each; the last two are AdamW's m and v
   Region<StepScalars> scalars;
   Region<double> norm_partial;

@@ -207,7 +207,8 @@ std::vector<ConfigKey> schedule_and_saving_keys() {
               "Also report what token frequencies alone would score; reads all training data once."),
       {.path = "validate.sample.prompts",
        .type = ConfigType::text_list,
-       .help = "Texts that the model continues while it trains, for RUN/samples.jsonl; the data must have a tokenizer."},
+       .help =
+           "Texts that the model continues while it trains, for RUN/samples.jsonl; the data must have a tokenizer."},
       count("validate.sample.every_steps", "", "Steps between samples; some always follow the last step.", 1, "steps"),
       count("validate.sample.tokens", "64", "Most tokens of a continuation.", 1, "tokens"),
       not_negative("validate.sample.temperature", "0.0",

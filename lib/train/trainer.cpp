@@ -6,10 +6,10 @@
 #include "keel/base/error.h"
 #include "keel/base/rng.h"
 #include "keel/base/signals.h"
+#include "keel/inference/inference_model.h"
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
 #include "keel/kernels/memory/memory.h"
-#include "keel/inference/inference_model.h"
 #include "keel/model/parameters.h"
 
 namespace keel {

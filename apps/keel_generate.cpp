@@ -224,7 +224,7 @@ class Session {
     if (reason != FinishReason::stopped) c.stream.finish(text);
     c.reason = reason;
     take(request, text);
-    while (printing_ < continuations_.size() && continuations_[printing_].reason) end_of(printing_++);
+    for (; printing_ < continuations_.size() && continuations_[printing_].reason; ++printing_) end_of(printing_);
     if (printing_ < continuations_.size()) take(static_cast<int64_t>(printing_), "");
   }
 

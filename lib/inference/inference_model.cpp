@@ -43,15 +43,17 @@ struct LoadedModel {
 
 namespace {
 
-/// Threads that pay for products of `rows` rows with matrices of so many parameters, run as `regions` pieces that all
-/// threads wait for: each piece should take one thread 100 us or more, by the speeds that one core has about: 10 GB/s of
-/// weights, 50 GFLOP/s.
-int worthwhile_threads(int64_t rows, int64_t parameters, int64_t regions) {
-  constexpr double kPieceSeconds = 100e-6, kBytesPerSecond = 10e9, kFlopsPerSecond = 50e9;
-  const auto p = static_cast<double>(parameters) / static_cast<double>(regions);
-  const double seconds =
-      std::max(p * sizeof(float) / kBytesPerSecond, 2 * p * static_cast<double>(rows) / kFlopsPerSecond);
-  return static_cast<int>(std::min(1024.0, seconds / kPieceSeconds));
+/// Threads that pay in a pass over `rows` tokens: a product, after which all wait for each other, should take one thread
+/// about 200 us or more, by the speeds that a core has about, 10 GB/s of weights and 50 GFLOP/s. On an idle machine less
+/// would do, but where other work takes turns on the cores a wait costs milliseconds: with products of 100 us two
+/// threads were measured at a seventh of the speed of one.
+int worthwhile_threads(const ModelConfig& config, int64_t rows) {
+  constexpr double kProductSeconds = 200e-6, kBytesPerSecond = 10e9, kFlopsPerSecond = 50e9;
+  const auto products = static_cast<double>(2 * config.sublayers() + 1);  // and the head
+  const double parameters = static_cast<double>(count_parameters(config).in_products) / products;
+  const double seconds = std::max(parameters * sizeof(float) / kBytesPerSecond,
+                                  2 * parameters * static_cast<double>(rows) / kFlopsPerSecond);
+  return static_cast<int>(std::clamp(seconds / kProductSeconds, 1.0, 1024.0));
 }
 
 }  // namespace
@@ -62,7 +64,8 @@ struct InferenceModel::Impl {
   ModelConfig config;
   ParameterBuffers parameters;
   Decoder decoder;
-  int64_t block_parameters = count_parameters(config).in_products - head_parameters();
+  int row_threads = worthwhile_threads(config, 1);  // of a pass over one token
+  int threads = 1;                                  // of the last pass
 
   Impl(Context& context, std::unique_ptr<LoadedModel> model, std::function<bool()> interrupted)
       : ctx(context),
@@ -73,13 +76,6 @@ struct InferenceModel::Impl {
   Impl(Context& context, const ModelConfig& model, const ParameterBuffers& weights, const DecoderPlan& plan,
        const Arena& arena, std::function<bool()> interrupted)
       : ctx(context), config(model), parameters(weights), decoder(ctx, config, plan, arena, std::move(interrupted)) {}
-
-  int block_threads(int64_t rows) const {
-    constexpr int64_t kProducts = 2;  // of a sublayer
-    return worthwhile_threads(rows, block_parameters, kProducts * config.sublayers());
-  }
-  int head_threads(int64_t rows) const { return worthwhile_threads(rows, head_parameters(), 1); }
-  int64_t head_parameters() const { return config.vocab_size * config.hidden_size; }
 };
 
 InferenceModel::InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
@@ -99,21 +95,25 @@ const ModelConfig& InferenceModel::config() const {
 }
 
 bool InferenceModel::forward(const FlatBatch& batch) {
-  const ThreadLimit limit(impl_->ctx, impl_->block_threads(batch.tokens.extent(0)));
+  const int64_t rows = batch.tokens.extent(0);
+  impl_->threads = rows == 1 ? impl_->row_threads : worthwhile_threads(impl_->config, rows);
+  const ThreadLimit limit(impl_->ctx, impl_->threads);
   return impl_->decoder.forward(impl_->parameters, batch);
 }
 
 void InferenceModel::logits(View<const int32_t, 1> rows, View<float, 2> logits) {
-  const ThreadLimit limit(impl_->ctx, impl_->head_threads(rows.extent(0)));
+  const ThreadLimit limit(impl_->ctx, impl_->threads);
   impl_->decoder.logits(impl_->parameters, rows, logits);
 }
 
 void InferenceModel::loss(const FlatBatch& batch, View<StepScalars, 1> scalars, View<float, 1> nll) {
+  const ThreadLimit limit(impl_->ctx, impl_->threads);
   impl_->decoder.loss(impl_->parameters, batch, scalars, nll);
 }
 
 void InferenceModel::score(View<const int32_t, 1> rows, View<const int32_t, 1> targets, View<const float, 1> weights,
                            View<float, 1> nll, View<int32_t, 1> argmax) {
+  const ThreadLimit limit(impl_->ctx, impl_->threads);
   impl_->decoder.score(impl_->parameters, rows, targets, weights, nll, argmax);
 }
 

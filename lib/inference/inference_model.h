@@ -10,7 +10,7 @@
 namespace keel {
 
 /// Weights with a decoder that only runs forward, for scoring and generation: those of a model folder, or of a model
-/// in training.
+/// in training. A pass takes no more of the context's threads than its products pay for.
 class KEEL_API InferenceModel {
  public:
   /// Reads config and weights, and allocates everything it needs. Errors as parse_model_config and TensorSet::read give them; Error(memory) if the system

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "keel/base/clock.h"
 #include "keel/base/error.h"
 #include "keel/base/files.h"
+#include "keel/base/hash.h"
 #include "keel/base/log.h"
 #include "keel/base/options.h"
 #include "keel/base/output.h"
@@ -18,8 +20,10 @@
 #include "keel/generate/generator.h"
 #include "keel/inference/stop_ids.h"
 #include "keel/model/model_config_json.h"
+#include "keel/tokenizer/prompt.h"
 #include "keel/tokenizer/text_stream.h"
 #include "keel/tokenizer/tokenizer.h"
+#include "keel/tokenizer/utf8_repair.h"
 
 namespace keel {
 namespace {
@@ -31,11 +35,19 @@ Tool generate_tool() {
        .type = OptionType::directory,
        .required = true,
        .help = "Model folder, checkpoint, or run (its newest complete checkpoint)."},
+      {.name = "PROMPTS",
+       .type = OptionType::choice,
+       .choices = {"-"},
+       .help = "- is --prompts -: prompts from stdin."},
       {.name = "--prompt",
        .value = "TEXT",
        .repeatable = true,
-       .help = "Text to continue; without any prompt the model starts a document."},
-      {.name = "--prompts", .type = OptionType::file, .value = "FILE", .help = "One prompt a line; - is stdin."},
+       .help = "Text to continue; an empty one, or none at all, starts a document."},
+      {.name = "--prompts",
+       .type = OptionType::file,
+       .value = "FILE",
+       .help = "One prompt a line, an empty one too; - is stdin."},
+      {.name = "--whole", .type = OptionType::flag, .help = "FILE or stdin is one prompt, line ends and all."},
       {.name = "--max-tokens",
        .type = OptionType::integer,
        .value = "N",
@@ -93,7 +105,9 @@ Tool generate_tool() {
       {.name = "--json", .type = OptionType::flag, .help = "Print one JSON object a continuation."},
       seed_option(),
       threads_option(),
+      progress_option(),
       report_option(),
+      force_option(),
   };
   for (Option& option : device_options()) tool.options.push_back(std::move(option));
   tool.examples = {
@@ -104,21 +118,55 @@ Tool generate_tool() {
   return tool;
 }
 
-std::vector<std::string> read_prompts(const Options& options) {
-  std::vector<std::string> prompts = options.texts("--prompt");
-  if (const auto file = options.find_text("--prompts")) {
-    const std::string text =
-        *file == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : read_file(*file);
-    size_t at = 0;
-    while (at < text.size()) {
-      const size_t end = std::min(text.find('\n', at), text.size());
-      prompts.push_back(text.substr(at, end - at));
-      at = end + 1;
-    }
-    if (prompts.empty()) throw Error(ErrorKind::format, "no prompts", *file);
+/// A prompt and what errors call it.
+struct Prompt {
+  std::string text, where;
+};
+
+/// The lines of a file, as keel-tokenize ids takes them: without their line ends (LF or CRLF), empty ones too.
+std::vector<Prompt> prompts_of_file(const std::string& file, bool whole) {
+  const std::string text = file == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : read_file(file);
+  const std::string name = file == "-" ? "stdin" : file;
+  if (whole) return {{text, name}};
+  std::vector<Prompt> prompts;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const bool carriage_return = end > at && text[end - 1] == '\r';
+    prompts.push_back(
+        {text.substr(at, end - at - (carriage_return ? 1 : 0)), fmt::format("{}:{}", name, prompts.size() + 1)});
+    at = end + 1;
   }
-  if (prompts.empty()) prompts.emplace_back();
+  if (prompts.empty()) throw Error(ErrorKind::format, "no prompts", name);
   return prompts;
+}
+
+std::vector<Prompt> read_prompts(const Options& options) {
+  const int sources = (options.is_given("--prompt") ? 1 : 0) + (options.is_given("--prompts") ? 1 : 0) +
+                      (options.is_given("PROMPTS") ? 1 : 0);
+  if (sources > 1) throw Error(ErrorKind::usage, "only one of --prompt, --prompts and - may be given");
+  const auto file = options.is_given("PROMPTS") ? std::optional<std::string>("-") : options.find_text("--prompts");
+  if (file) return prompts_of_file(*file, options.flag("--whole"));
+  if (options.flag("--whole")) throw Error(ErrorKind::usage, "--whole needs --prompts FILE or -");
+  std::vector<Prompt> prompts;
+  for (const std::string& text : options.texts("--prompt")) {
+    prompts.push_back({text, fmt::format("prompt {}", prompts.size() + 1)});
+  }
+  if (prompts.empty()) prompts.push_back({"", "no prompt"});
+  return prompts;
+}
+
+std::vector<std::string> read_stops(const Options& options) {
+  std::vector<std::string> stops = options.texts("--stop");
+  for (const std::string& stop : stops) {
+    if (stop.empty()) throw Error(ErrorKind::usage, "an empty text stops nothing", "--stop");
+    if (find_invalid_utf8(stop) >= 0) throw Error(ErrorKind::format, "not UTF-8", "--stop");
+  }
+  return stops;
+}
+
+PromptBos bos_of(const Options& options) {
+  const std::string bos = options.text("--bos");
+  return bos == "on" ? PromptBos::on : bos == "off" ? PromptBos::off : PromptBos::automatic;
 }
 
 /// A continuation on its way to stdout.
@@ -131,16 +179,25 @@ struct Continuation {
   std::optional<FinishReason> reason = {};
 };
 
+/// What is asked for, and how what comes of it is printed.
 class Session {
  public:
   Session(const Options& options, const ModelFolder& folder, const ModelConfig& config)
-      : options_(options),
+      : json_(options.flag("--json")),
+        echo_(options.flag("--echo")),
+        model_path_(folder.path),
         tokenizer_(load_model_tokenizer(folder.tokenizer_path, config.vocab_size, folder.path)),
-        stop_ids_(stop_ids(folder)) {
-    if (tokenizer_->eos_id() && stop_ids_.empty()) stop_ids_ = {*tokenizer_->eos_id()};
-    const std::vector<std::string> prompts = read_prompts(options);
-    for (const std::string& prompt : prompts) {
-      for (int64_t n = 0; n < options.integer("--num"); ++n) add(prompt);
+        stops_(read_stops(options)) {
+    GenerationRequest request{.max_tokens = options.integer("--max-tokens"),
+                              .vocabulary = tokenizer_->vocab_size(),
+                              .sampling = {.temperature = options.real("--temperature"),
+                                           .top_k = options.integer("--top-k"),
+                                           .top_p = options.real("--top-p")},
+                              .seed = static_cast<uint64_t>(options.find_integer("--seed").value_or(0))};
+    if (!options.flag("--ignore-eos")) request.stop_ids = stop_ids_of(folder);
+    for (const Prompt& prompt : read_prompts(options)) {
+      request.prompt = prompt_ids(prompt, bos_of(options));
+      for (int64_t n = 0; n < options.integer("--num"); ++n) add(prompt.text, request);
     }
   }
 
@@ -159,41 +216,39 @@ class Session {
   }
 
   void on_finish(int64_t request, FinishReason reason) {
+    if (reason == FinishReason::non_finite) {
+      throw Error(ErrorKind::format, "the model's logits are not finite: its weights are broken", model_path_);
+    }
     Continuation& c = continuations_[request];
     std::string text;
     if (reason != FinishReason::stopped) c.stream.finish(text);
     c.reason = reason;
     take(request, text);
-    while (printing_ < continuations_.size() && continuations_[printing_].reason) end_of(printing_++);
+    for (; printing_ < continuations_.size() && continuations_[printing_].reason; ++printing_) end_of(printing_);
     if (printing_ < continuations_.size()) take(static_cast<int64_t>(printing_), "");
   }
 
  private:
-  std::vector<int32_t> prompt_ids(const std::string& prompt) const {
-    std::vector<int32_t> ids;
-    const std::string bos = options_.text("--bos");
-    if (bos == "on" && !tokenizer_->bos_id()) throw Error(ErrorKind::usage, "the tokenizer has no BOS token", "--bos");
-    if (bos == "on") ids.push_back(*tokenizer_->bos_id());
-    for (int32_t id : tokenizer_->encode(prompt)) ids.push_back(id);
-    if (!ids.empty()) return ids;
-    const std::optional<int32_t> start =
-        tokenizer_->bos_id() && bos != "off" ? tokenizer_->bos_id() : tokenizer_->eos_id();
-    if (!start) throw Error(ErrorKind::usage, "an empty prompt and a tokenizer without BOS and EOS", "--prompt");
-    return {*start};
+  std::vector<int32_t> stop_ids_of(const ModelFolder& folder) const {
+    std::vector<int32_t> ids = stop_ids(folder);
+    if (ids.empty() && tokenizer_->eos_id()) ids = {*tokenizer_->eos_id()};
+    return ids;
   }
 
-  void add(const std::string& prompt) {
-    GenerationRequest request{.prompt = prompt_ids(prompt), .max_tokens = options_.integer("--max-tokens")};
-    if (!options_.flag("--ignore-eos")) request.stop_ids = stop_ids_;
-    request.sampling = {.temperature = options_.real("--temperature"),
-                        .top_k = options_.integer("--top-k"),
-                        .top_p = options_.real("--top-p")};
-    request.seed = static_cast<uint64_t>(options_.find_integer("--seed").value_or(0));
+  std::vector<int32_t> prompt_ids(const Prompt& prompt, PromptBos bos) const {
+    try {
+      return encode_prompt(*tokenizer_, prompt.text, bos);
+    } catch (const Error& error) {
+      throw Error(error.kind(), error.what(), prompt.where);
+    }
+  }
+
+  /// Each continuation draws from a stream of its own.
+  void add(const std::string& prompt, GenerationRequest request) {
     request.stream = requests_.size();
-    continuations_.push_back(
-        {.prompt = prompt,
-         .prompt_tokens = request.prompt.size(),
-         .stream = TextStream(tokenizer_->make_decoder(), options_.texts("--stop"), request.prompt)});
+    continuations_.push_back({.prompt = prompt,
+                              .prompt_tokens = request.prompt.size(),
+                              .stream = TextStream(tokenizer_->make_decoder(), stops_, request.prompt)});
     requests_.push_back(std::move(request));
   }
 
@@ -202,8 +257,8 @@ class Session {
     Continuation& c = continuations_[request];
     c.text += text;
     c.unprinted += text;
-    if (options_.flag("--json") || static_cast<size_t>(request) != printing_) return;
-    if (!std::exchange(started_, true)) write_stdout(options_.flag("--echo") ? c.prompt : "");
+    if (json_ || static_cast<size_t>(request) != printing_) return;
+    if (!std::exchange(started_, true)) write_stdout(echo_ ? c.prompt : "");
     write_stdout(c.unprinted);
     flush_stdout();
     c.unprinted.clear();
@@ -211,7 +266,7 @@ class Session {
 
   void end_of(size_t index) {
     Continuation& c = continuations_[index];
-    if (options_.flag("--json")) {
+    if (json_) {
       write_stdout(json_text(Json{{"index", index},
                                   {"prompt", c.prompt},
                                   {"text", c.text},
@@ -227,17 +282,75 @@ class Session {
     started_ = false;
   }
 
-  const Options& options_;
+  bool json_, echo_;
+  std::string model_path_;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::vector<int32_t> stop_ids_;
+  std::vector<std::string> stops_;
   std::vector<GenerationRequest> requests_;
   std::vector<Continuation> continuations_;
   size_t printing_ = 0;
   bool started_ = false;
 };
 
+/// What all continuations came to.
+struct Totals {
+  int64_t continuations = 0, prompt_tokens = 0, tokens = 0;
+  std::map<std::string, int64_t> finish_reasons;
+  double seconds = 0;
+
+  Totals(const std::vector<Continuation>& all, double s) : continuations(std::ssize(all)), seconds(s) {
+    for (const Continuation& c : all) {
+      prompt_tokens += static_cast<int64_t>(c.prompt_tokens);
+      tokens += static_cast<int64_t>(c.tokens.size());
+      ++finish_reasons[to_string(*c.reason)];
+    }
+  }
+};
+
+void say_how_it_went(const Totals& totals, int64_t context) {
+  const auto cut = totals.finish_reasons.find(to_string(FinishReason::context));
+  if (cut != totals.finish_reasons.end()) {
+    log::warn("{} of {} continuations ended where the model's context of {} tokens is full", cut->second,
+              totals.continuations, context);
+  }
+  log::info("{} tokens after {} of prompt in {:.2f} s: {:.1f} tokens/s", totals.tokens, totals.prompt_tokens,
+            totals.seconds, static_cast<double>(totals.tokens) / totals.seconds);
+}
+
+void write_report(Report& report, const std::string& path, const Options& options, const ModelFolder& folder,
+                  const Totals& totals) {
+  constexpr int64_t kLargestHashed = int64_t{1} << 30;
+  for (const SafetensorsFile& file : folder.tensors.files()) {
+    const bool hashes = file.bytes() <= kLargestHashed;
+    report.add_input({.path = file.path(), .bytes = file.bytes(), .xxh3 = hashes ? xxh3_of_file(file.path()) : ""});
+  }
+  Json& config = report.config();
+  for (const char* name : {"max-tokens", "top-k", "num", "batch-sequences"}) {
+    config[name] = options.integer(std::string("--") + name);
+  }
+  for (const char* name : {"temperature", "top-p"}) set_number(config, name, options.real(std::string("--") + name));
+  config["seed"] = options.find_integer("--seed").value_or(0);
+  config["bos"] = options.text("--bos");
+  config["stop"] = options.texts("--stop");
+  config["ignore-eos"] = options.flag("--ignore-eos");
+  Json& results = report.results();
+  results = {{"continuations", totals.continuations},
+             {"prompt_tokens", totals.prompt_tokens},
+             {"tokens", totals.tokens},
+             {"finish_reasons", totals.finish_reasons}};
+  set_number(results, "seconds", totals.seconds);
+  set_number(results, "tokens_per_second", static_cast<double>(totals.tokens) / totals.seconds);
+  report.write(path);
+}
+
 int run_keel_generate(const Options& options) {
   device_of(options);
+  const auto report_path = options.find_text("--report");
+  if (report_path) {
+    if (*report_path == "-") throw Error(ErrorKind::usage, "stdout is for the text", "--report");
+    Report::require_writable(*report_path, options.flag("--force"),
+                             {options.text("MODEL"), options.find_text("--prompts").value_or("")});
+  }
   Report report("keel.generate/1", "keel-generate", options.arguments());
   const ModelFolder folder = open_model_folder(options.text("MODEL"));
   for (const std::string& warning : folder.warnings) log::warn("{}", warning);
@@ -246,28 +359,25 @@ int run_keel_generate(const Options& options) {
   constexpr int64_t kBatchTokens = 2048;
   const GeneratorSizes sizes = generator_sizes(session.requests(), config.max_position_embeddings,
                                                options.integer("--batch-sequences"), kBatchTokens);
+  require_runnable(session.requests(), sizes, config.vocab_size);
   Context ctx(threads_of(options));
   InferenceModel model(ctx, folder, sizes.decoder_options(), [] { return stop_requested(); });
+  // Text that comes in its time shows by itself how far it is.
+  const std::unique_ptr<Progress> progress = make_progress(options);
+  if (options.flag("--json")) progress->start("generate", std::ssize(session.requests()), "continuations");
   const Stopwatch stopwatch;
+  int64_t done = 0;
   Generator(model, sizes)
-      .run(session.requests(),
-           {.on_token = [&](int64_t request, int32_t id) { return session.on_token(request, id); },
-            .on_finish = [&](int64_t request, FinishReason reason) { session.on_finish(request, reason); }});
-  const double seconds = stopwatch.seconds();
-  int64_t prompt_tokens = 0, tokens = 0;
-  for (const Continuation& c : session.continuations()) {
-    prompt_tokens += static_cast<int64_t>(c.prompt_tokens);
-    tokens += static_cast<int64_t>(c.tokens.size());
-  }
-  log::info("{} tokens after {} of prompt in {:.2f} s: {:.1f} tokens/s", tokens, prompt_tokens, seconds,
-            static_cast<double>(tokens) / seconds);
-  if (const auto file = options.find_text("--report")) {
-    Json& results = report.results();
-    results = {{"continuations", session.continuations().size()}, {"prompt_tokens", prompt_tokens}, {"tokens", tokens}};
-    set_number(results, "seconds", seconds);
-    set_number(results, "tokens_per_second", static_cast<double>(tokens) / seconds);
-    report.write(*file);
-  }
+      .run(session.requests(), {.on_token = [&](int64_t request, int32_t id) { return session.on_token(request, id); },
+                                .on_finish =
+                                    [&](int64_t request, FinishReason reason) {
+                                      session.on_finish(request, reason);
+                                      if (options.flag("--json")) progress->update(++done);
+                                    }});
+  progress->finish();
+  const Totals totals(session.continuations(), stopwatch.seconds());
+  say_how_it_went(totals, sizes.max_positions);
+  if (report_path) write_report(report, *report_path, options, folder, totals);
   return kExitOk;
 }
 

@@ -127,7 +127,9 @@ Command ids_command() {
   command.options = {
       {.name = "TEXT", .help = "The text; - or nothing reads stdin."},
       tokenizer_option(true),
-      {.name = "--add-special", .type = OptionType::flag, .help = "Put the tokenizer's BOS first, if it has one."},
+      {.name = "--add-special",
+       .type = OptionType::flag,
+       .help = "Add the BOS and EOS that the tokenizer's files ask for; of a sentencepiece model its BOS."},
       {.name = "--whole", .type = OptionType::flag, .help = "Take all of stdin as one text."},
       {.name = "--pieces", .type = OptionType::flag, .help = "Print pieces instead of ids."},
       special_option()};

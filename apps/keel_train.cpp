@@ -10,6 +10,7 @@
 #include "keel/train/settings.h"
 #include "keel/train/train_command.h"
 #include "schemes.h"
+#include "text_codec.h"
 
 namespace keel {
 namespace {
@@ -74,7 +75,8 @@ TrainCommand command_of(const Options& options) {
           .overrides = options.texts("--override"),
           .config_path = options.find_text("--config").value_or(""),
           .report_path = options.find_text("--report").value_or(""),
-          .arguments = options.arguments()};
+          .arguments = options.arguments(),
+          .open_codec = open_text_codec};
 }
 
 int print_plan(const Options& options, Context& ctx, const TrainCommand& command) {

@@ -40,8 +40,9 @@ class IdsPrinter {
 
   void append_line(std::string_view text, std::string& line) {
     ids_.clear();
-    if (options_.add_special && tokenizer_.bos_id()) ids_.push_back(*tokenizer_.bos_id());
+    if (options_.add_special && puts_bos()) ids_.push_back(*tokenizer_.bos_id());
     encoder_->encode(text, ids_, options_.special);
+    if (options_.add_special && tokenizer_.adds_eos()) ids_.push_back(*tokenizer_.eos_id());
     for (size_t i = 0; i < ids_.size(); ++i) {
       if (i > 0) line.push_back(' ');
       line += options_.pieces ? tokenizer_.piece(ids_[i]) : std::to_string(ids_[i]);
@@ -50,6 +51,11 @@ class IdsPrinter {
   }
 
  private:
+  bool puts_bos() const {
+    const bool files_are_silent = tokenizer_.type().starts_with("sentencepiece");
+    return files_are_silent ? tokenizer_.bos_id().has_value() : tokenizer_.adds_bos();
+  }
+
   const Tokenizer& tokenizer_;
   const IdsOptions& options_;
   std::unique_ptr<TokenEncoder> encoder_;

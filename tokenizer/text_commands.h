@@ -19,9 +19,11 @@ namespace keel {
 using TextOutput = std::function<void(std::string_view)>;
 
 struct IdsOptions {
-  bool add_special = false;  ///< BOS first, where the tokenizer has one
-  bool whole = false;        ///< all of the input is one text; else each line
-  bool pieces = false;       ///< pieces instead of ids
+  /// BOS and EOS around each text where the tokenizer's files say so; the files of a sentencepiece model say nothing:
+  /// BOS first, where it has one
+  bool add_special = false;
+  bool whole = false;   ///< all of the input is one text; else each line
+  bool pieces = false;  ///< pieces instead of ids
   SpecialText special = SpecialText::plain;
 };
 

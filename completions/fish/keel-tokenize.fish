@@ -45,7 +45,7 @@ complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l report -r -
 complete -c keel-tokenize -n '__fish_seen_subcommand_from encode' -l progress -r -f -a 'auto plain json none' -d 'How to show progress on stderr; auto = a bar on a terminal, else plain lines.'
 complete -c keel-tokenize -n 'not __fish_seen_subcommand_from encode ids decode info' -f -a ids -d 'Print the ids of a text, or of each line of stdin.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l tokenizer -r -F -d 'Tokenizer: a tokenizer.json, a sentencepiece .model file, or the folder it lies in.'
-complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l add-special -d 'Put the tokenizer'\''s BOS first, if it has one.'
+complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l add-special -d 'Add the BOS and EOS that the tokenizer'\''s files ask for; of a sentencepiece model its BOS.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l whole -d 'Take all of stdin as one text.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l pieces -d 'Print pieces instead of ids.'
 complete -c keel-tokenize -n '__fish_seen_subcommand_from ids' -l special-in-text -r -f -a 'plain parse' -d 'The text of a control token such as </s> in a document: text like any other, or the token.'

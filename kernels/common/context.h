@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -40,6 +41,7 @@ class KEEL_API Context {
   MatmulCache& matmul_cache() { return *matmul_cache_; }
 
  private:
+  friend class ThreadLimit;
   int threads_;
   Isa isa_;
   struct Free {
@@ -48,6 +50,22 @@ class KEEL_API Context {
   std::unique_ptr<void, Free> scratch_;
   int64_t scratch_bytes_ = 0;
   std::unique_ptr<MatmulCache> matmul_cache_;
+};
+
+/// At most this many threads for what a context runs while this lives: where there is too little to do for each, they
+/// cost more than they give.
+class KEEL_API ThreadLimit {
+ public:
+  ThreadLimit(Context& ctx, int threads) : ctx_(ctx), before_(ctx.threads_) {
+    ctx.threads_ = std::clamp(threads, 1, before_);
+  }
+  ~ThreadLimit() { ctx_.threads_ = before_; }
+  ThreadLimit(const ThreadLimit&) = delete;
+  ThreadLimit& operator=(const ThreadLimit&) = delete;
+
+ private:
+  Context& ctx_;
+  int before_;
 };
 
 }  // namespace keel

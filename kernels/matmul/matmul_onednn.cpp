@@ -62,15 +62,15 @@ void grow_scratchpad(Cache& cache, int64_t bytes) {
   cache.scratchpad_bytes = bytes;
 }
 
-Cache::Product& find_or_make(Cache& cache, const MatmulShape& shape) {
-  if (const auto found = cache.products.find(shape); found != cache.products.end()) return found->second;
-  const Primitive::primitive_desc description = describe(cache, shape);
+Cache::Product& find_or_make(Cache& cache, const Cache::Key& key) {
+  if (const auto found = cache.products.find(key); found != cache.products.end()) return found->second;
+  const Primitive::primitive_desc description = describe(cache, key.shape);
   grow_scratchpad(cache, scratchpad_bytes(description));
   cache.packs = cache.packs || packs(description);
   const auto argument = [&](const dnnl::memory::desc& d) { return dnnl::memory(d, cache.engine, nullptr); };
   Cache::Product product{Primitive(description), argument(description.src_desc()), argument(description.weights_desc()),
                          argument(description.dst_desc()), argument(description.scratchpad_desc())};
-  return cache.products.emplace(shape, std::move(product)).first->second;
+  return cache.products.emplace(key, std::move(product)).first->second;
 }
 
 /// By the C interface, which takes the arguments from the stack.
@@ -100,9 +100,10 @@ Error translated(const dnnl::error& e) {
 
 }  // namespace
 
-size_t Cache::Hash::operator()(const MatmulShape& s) const {
+size_t Cache::Hash::operator()(const Key& key) const {
+  const MatmulShape& s = key.shape;
   uint64_t hash = static_cast<uint64_t>(s.transpose) * 2 + (s.accumulate ? 1 : 0);
-  for (int64_t x : {s.m, s.n, s.k, s.a_stride, s.b_stride, s.c_stride}) {
+  for (int64_t x : {static_cast<int64_t>(key.threads), s.m, s.n, s.k, s.a_stride, s.b_stride, s.c_stride}) {
     hash = (hash ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15U;
     hash ^= hash >> 32;
   }
@@ -113,7 +114,7 @@ void matmul_onednn(Context& ctx, const MatmulShape& shape, const float* a, const
   use_threads(ctx);
   Cache& cache = ctx.matmul_cache();
   try {
-    execute(cache, find_or_make(cache, shape), a, b, c);
+    execute(cache, find_or_make(cache, {shape, ctx.threads()}), a, b, c);
   } catch (const dnnl::error& e) {
     throw translated(e);
   }
@@ -124,10 +125,11 @@ int64_t matmul_onednn_memory(Context& ctx, std::span<const MatmulShape> shapes) 
   Cache& cache = ctx.matmul_cache();
   int64_t scratchpad = cache.scratchpad_bytes;
   bool packing = cache.packs;
-  std::unordered_set<MatmulShape, Cache::Hash> fresh;
+  std::unordered_set<Cache::Key, Cache::Hash> fresh;
   try {
     for (const MatmulShape& shape : shapes) {
-      if (cache.products.contains(shape) || !fresh.insert(shape).second) continue;
+      const Cache::Key key{shape, ctx.threads()};
+      if (cache.products.contains(key) || !fresh.insert(key).second) continue;
       const Primitive::primitive_desc description = describe(cache, shape);
       scratchpad = std::max(scratchpad, scratchpad_bytes(description));
       packing = packing || packs(description);

@@ -28,6 +28,8 @@ const char* to_string(FinishReason reason) {
       return "max_tokens";
     case FinishReason::context:
       return "context";
+    case FinishReason::non_finite:
+      return "non_finite";
   }
   return "?";
 }
@@ -41,6 +43,10 @@ DecoderOptions GeneratorSizes::decoder_options() const {
           .logit_rows = batch_sequences};
 }
 
+int64_t GeneratorSizes::host_bytes(int64_t vocab_size) const {
+  return batch_sequences * vocab_size * int64_t{sizeof(float)} + sampling_bytes(vocab_size);
+}
+
 GeneratorSizes generator_sizes(std::span<const GenerationRequest> requests, int64_t max_position_embeddings,
                                int64_t batch_sequences, int64_t max_tokens) {
   GeneratorSizes sizes;
@@ -52,6 +58,22 @@ GeneratorSizes generator_sizes(std::span<const GenerationRequest> requests, int6
   sizes.max_tokens = std::max(sizes.batch_sequences, std::min(max_tokens, sizes.batch_sequences * longest));
   sizes.pages = sizes.batch_sequences * ((longest + sizes.page_size - 1) / sizes.page_size);
   return sizes;
+}
+
+void require_runnable(std::span<const GenerationRequest> requests, const GeneratorSizes& sizes, int64_t vocab_size) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto& prompt = requests[i].prompt;
+    const std::string where = fmt::format("prompt {}", i + 1);
+    if (prompt.empty()) throw Error(ErrorKind::config, "no tokens to start from", where);
+    for (int32_t id : prompt) {
+      if (id >= 0 && id < vocab_size) continue;
+      throw Error(ErrorKind::config, fmt::format("token id {} is outside the model's vocabulary of {}", id, vocab_size),
+                  where);
+    }
+    if (static_cast<int64_t>(prompt.size()) < sizes.max_positions) continue;
+    throw Error(ErrorKind::config,
+                fmt::format("{} tokens leave no room in a context of {}", prompt.size(), sizes.max_positions), where);
+  }
 }
 
 /// A request that has a place in the cache.
@@ -75,23 +97,6 @@ class Generator::Run {
         V_(model_.config().vocab_size),
         pages_(sizes_.pages, sizes_.page_size),
         logits_(sizes_.batch_sequences * V_) {}
-
-  void check() const {
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      const auto& prompt = requests_[i].prompt;
-      const std::string where = fmt::format("prompt {}", i + 1);
-      if (prompt.empty()) throw Error(ErrorKind::config, "no tokens to start from", where);
-      for (int32_t id : prompt) {
-        if (id >= 0 && id < V_) continue;
-        throw Error(ErrorKind::config, fmt::format("token id {} is outside the model's vocabulary of {}", id, V_),
-                    where);
-      }
-      if (static_cast<int64_t>(prompt.size()) < sizes_.max_positions) continue;
-      throw Error(ErrorKind::config,
-                  fmt::format("{} tokens leave no room in a context of {}", prompt.size(), sizes_.max_positions),
-                  where);
-    }
-  }
 
   void run() {
     while (next_ < static_cast<int64_t>(requests_.size()) || !running_.empty()) {
@@ -148,19 +153,22 @@ class Generator::Run {
   /// Draws the next token of a sequence; true if it was the last.
   bool take_token(Running& r) {
     const GenerationRequest& request = requests_[r.request];
-    const std::span<const float> own(logits_.data() + r.logits_row * V_, static_cast<size_t>(V_));
+    const int64_t drawn_from = request.vocabulary > 0 ? std::min(request.vocabulary, V_) : V_;
+    const std::span<const float> own(logits_.data() + r.logits_row * V_, static_cast<size_t>(drawn_from));
     const double place = uniform(request.seed, request.stream, static_cast<uint64_t>(r.generated));
-    const int32_t id = sample_token(own, request.sampling, place);
+    const std::optional<int32_t> id = sample_token(own, request.sampling, place);
+    if (!id) return finish(r, FinishReason::non_finite);
     ++r.generated;
-    const bool goes_on = !callbacks_.on_token || callbacks_.on_token(r.request, id);
-    const std::optional<FinishReason> reason = finish_reason(r, id, goes_on);
-    if (!reason) {
-      r.pending = {id};
-      r.seen = 0;
-      return false;
-    }
+    const bool goes_on = !callbacks_.on_token || callbacks_.on_token(r.request, *id);
+    if (const std::optional<FinishReason> reason = finish_reason(r, *id, goes_on)) return finish(r, *reason);
+    r.pending = {*id};
+    r.seen = 0;
+    return false;
+  }
+
+  bool finish(const Running& r, FinishReason reason) {
     pages_.release(r.sequence);
-    if (callbacks_.on_finish) callbacks_.on_finish(r.request, *reason);
+    if (callbacks_.on_finish) callbacks_.on_finish(r.request, reason);
     return true;
   }
 
@@ -179,9 +187,8 @@ class Generator::Run {
 Generator::Generator(InferenceModel& model, const GeneratorSizes& sizes) : model_(model), sizes_(sizes) {}
 
 void Generator::run(std::span<const GenerationRequest> requests, const Callbacks& callbacks) {
-  Run run(*this, requests, callbacks);
-  run.check();
-  run.run();
+  require_runnable(requests, sizes_, model_.config().vocab_size);
+  Run(*this, requests, callbacks).run();
 }
 
 }  // namespace keel

@@ -17,6 +17,7 @@ struct GenerationRequest {
   std::vector<int32_t> prompt;    ///< one token or more
   int64_t max_tokens = 0;         ///< to generate at most, 1 or more
   std::vector<int32_t> stop_ids;  ///< generation ends with any of these, which belongs to the result
+  int64_t vocabulary = 0;         ///< ids from here on are never drawn: rows that only pad the model's; 0: all may be
   SamplingOptions sampling;
   uint64_t seed = 0, stream = 0;  ///< token i is drawn by uniform(seed, stream, i), whatever else runs beside it
 };
@@ -26,10 +27,12 @@ enum class FinishReason {
   stopped,     ///< on_token said so
   max_tokens,  ///<
   context,     ///< the positions of the model or of the cache are used up
+  non_finite,  ///< a logit was NaN or infinite: no token came of it, and the model's weights are broken
 };
 KEEL_API const char* to_string(FinishReason reason);
 
-/// Memory and sizes with which to generate for some requests.
+/// Memory and sizes with which to generate for some requests. The generator itself takes host_bytes() beside the
+/// model's.
 struct GeneratorSizes {
   int64_t max_tokens = 0;     ///< of a batch
   int64_t max_positions = 0;  ///< prompt and continuation of the longest request
@@ -38,12 +41,18 @@ struct GeneratorSizes {
 
   /// The decoder options that give the model this room.
   KEEL_API DecoderOptions decoder_options() const;
+  KEEL_API int64_t host_bytes(int64_t vocab_size) const;
 };
 
 /// Room for `requests`, at most `batch_sequences` of them at a time and batches of about `max_tokens` tokens, within
 /// the model's max_position_embeddings (0: no limit).
 KEEL_API GeneratorSizes generator_sizes(std::span<const GenerationRequest> requests, int64_t max_position_embeddings,
                                         int64_t batch_sequences, int64_t max_tokens);
+
+/// Error(config) naming the first request whose prompt has no token, one outside the model's vocabulary, or leaves no
+/// position for a continuation.
+KEEL_API void require_runnable(std::span<const GenerationRequest> requests, const GeneratorSizes& sizes,
+                               int64_t vocab_size);
 
 /// Generates for many requests at once: prompts are read in pieces that share batches with the sequences that already
 /// generate, and a place that becomes free is taken by the next request. The result of a request does not depend on the
@@ -59,8 +68,7 @@ class KEEL_API Generator {
   /// `model` was made with sizes.decoder_options().
   Generator(InferenceModel& model, const GeneratorSizes& sizes);
 
-  /// Error(config) naming the first request whose prompt has no token, one outside the vocabulary, or leaves no
-  /// position for a continuation. Stopped after a signal.
+  /// Errors as require_runnable. Stopped after a signal, also where the model's `interrupted` ends a pass.
   void run(std::span<const GenerationRequest> requests, const Callbacks& callbacks);
 
  private:

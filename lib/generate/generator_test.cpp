@@ -4,7 +4,9 @@
 
 #include <map>
 
+#include "keel/base/atomic_file.h"
 #include "keel/base/error.h"
+#include "keel/base/files.h"
 #include "support/errors.h"
 #include "support/model_files.h"
 #include "support/temp_dir.h"
@@ -111,6 +113,26 @@ TEST_F(GeneratorTest, EveryReasonToFinish) {
   const Result stop_id = run({request}, 1, 50)[0];
   EXPECT_EQ(stop_id.reason, FinishReason::stop_id);
   EXPECT_EQ(stop_id.tokens.back(), whole.tokens[4]);
+}
+
+TEST_F(GeneratorTest, PaddingOfTheVocabularyIsNeverDrawn) {
+  std::vector<GenerationRequest> requests(8, {.prompt = {1}, .max_tokens = 40, .vocabulary = 5});
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].stream = i;
+  requests[0].sampling.temperature = 0;
+  for (const Result& result : run(requests, 8, 50)) {
+    for (int32_t id : result.tokens) EXPECT_LT(id, 5);
+  }
+}
+
+TEST_F(GeneratorTest, LogitsThatAreNotFiniteEndARequest) {
+  const GenerationRequest request{.prompt = {1, 2}, .max_tokens = 4};
+  const std::string weights = folder_.path().string() + "/model.safetensors";
+  std::string bytes = read_file(weights);
+  bytes.replace(bytes.size() - 64, 64, 64, '\xff');  // sixteen NaN
+  write_file_atomically(weights, bytes);
+  const Result result = run({request}, 1, 50)[0];
+  EXPECT_EQ(result.reason, FinishReason::non_finite);
+  EXPECT_TRUE(result.tokens.empty());
 }
 
 TEST_F(GeneratorTest, RequestsThatCannotRunAreNamed) {

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "keel/base/error.h"
-
 namespace keel {
 namespace {
 
@@ -28,17 +26,24 @@ size_t nucleus(const std::vector<double>& weights, double top_p) {
   return weights.size();
 }
 
+bool all_finite(std::span<const float> logits) {
+  return std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); });
+}
+
 }  // namespace
 
-int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform) {
+int64_t sampling_bytes(int64_t vocab_size) {
+  return vocab_size * static_cast<int64_t>(sizeof(Candidate) + sizeof(double));
+}
+
+std::optional<int32_t> sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform) {
+  if (logits.empty() || !all_finite(logits)) return std::nullopt;
+  if (options.temperature == 0) {
+    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  }
   std::vector<Candidate> candidates;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isfinite(logits[i])) candidates.push_back({logits[i], static_cast<int32_t>(i)});
-  }
-  if (candidates.empty()) {
-    throw Error(ErrorKind::format, "no logit is finite: the model's weights or its input are broken");
-  }
-  if (options.temperature == 0) return std::min_element(candidates.begin(), candidates.end())->id;
+  candidates.reserve(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) candidates.push_back({logits[i], static_cast<int32_t>(i)});
 
   // Without a cut no order is needed: the draw goes over the ids.
   const bool cuts = options.top_p < 1 || (options.top_k > 0 && options.top_k < static_cast<int64_t>(candidates.size()));
@@ -51,6 +56,7 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   double largest = candidates[0].logit;
   for (const Candidate& c : candidates) largest = std::max(largest, static_cast<double>(c.logit));
   std::vector<double> weights;
+  weights.reserve(candidates.size());
   for (const Candidate& c : candidates) weights.push_back(std::exp((c.logit - largest) / options.temperature));
   if (options.top_p < 1) weights.resize(nucleus(weights, options.top_p));
   double total = 0, sum = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "keel/base/export.h"
@@ -18,7 +19,11 @@ struct SamplingOptions {
   double top_p = 1;
 };
 
-/// `uniform` in [0, 1) decides. A logit that is NaN is never chosen; Error(format) if none is finite.
-KEEL_API int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform);
+/// `uniform` in [0, 1) decides. Nothing if a logit is NaN or infinite: what the model says is then worth nothing.
+KEEL_API std::optional<int32_t> sample_token(std::span<const float> logits, const SamplingOptions& options,
+                                             double uniform);
+
+/// What sample_token allocates at most.
+KEEL_API int64_t sampling_bytes(int64_t vocab_size);
 
 }  // namespace keel

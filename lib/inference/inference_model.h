@@ -9,18 +9,21 @@
 
 namespace keel {
 
-/// A model folder's weights with a decoder that only runs forward, for scoring and generation. Everything it needs is
-/// allocated once, here.
+/// Weights with a decoder that only runs forward, for scoring and generation: those of a model folder, or of a model
+/// in training. A pass takes no more of the context's threads than its products pay for.
 class KEEL_API InferenceModel {
  public:
-  /// Reads config and weights. Errors as parse_model_config and TensorSet::read give them; Error(memory) if the system
+  /// Reads config and weights, and allocates everything it needs. Errors as parse_model_config and TensorSet::read give them; Error(memory) if the system
   /// refuses the allocation. options.training is ignored. `interrupted` as in Decoder.
   InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
                  std::function<bool()> interrupted = {});
+  /// Borrows weights and memory, which outlive it: `plan`, made with training = false, and `parameters` lie in `arena`.
+  /// Sees the weights as they are at each call. Allocates next to nothing.
+  InferenceModel(Context& ctx, const ModelConfig& config, const ParameterBuffers& parameters, const DecoderPlan& plan,
+                 const Arena& arena, std::function<bool()> interrupted = {});
   ~InferenceModel();
 
   const ModelConfig& config() const;
-  int64_t memory_bytes() const;
 
   /// As Decoder's.
   bool forward(const FlatBatch& batch);

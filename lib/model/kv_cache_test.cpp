@@ -50,9 +50,36 @@ ModelConfig config_with_everything() {
   return resolved(c);
 }
 
+/// What the families of models differ in.
+std::vector<ModelConfig> configs() {
+  ModelConfig llama = config_with_everything();
+  llama.attention_bias = llama.qk_norm = false;
+  llama.sliding_window = 0;
+  llama.sliding_layers.clear();
+  llama.num_key_value_heads = 4;
+  llama.residual_scheme = "pre";
+  llama.tie_word_embeddings = true;
+  llama.rope_scaling = {.kind = RopeScaling::Kind::llama3,
+                        .factor = 4,
+                        .low_freq_factor = 1,
+                        .high_freq_factor = 4,
+                        .original_max_position_embeddings = 8};
+  ModelConfig mistral = llama;  // one key-value head, a window in every layer that ends inside a page
+  mistral.num_key_value_heads = 1;
+  mistral.rope_scaling = {};
+  mistral.sliding_window = 5;
+  ModelConfig qwen2 = llama;
+  qwen2.num_key_value_heads = 2;
+  qwen2.qkv_bias = qwen2.mlp_bias = true;
+  ModelConfig post = config_with_everything();
+  post.residual_scheme = "post";
+  post.sliding_window = 1;
+  return {config_with_everything(), resolved(llama), resolved(mistral), resolved(qwen2), resolved(post)};
+}
+
 /// A model with random weights whose decoder has room for a cache.
 struct Model {
-  Model() : config(config_with_everything()), layout(parameter_layout(config)), weights(layout.size) {
+  explicit Model(const ModelConfig& wanted) : config(wanted), layout(parameter_layout(config)), weights(layout.size) {
     Random random(5);
     for (const Parameter& p : layout.parameters) {
       for (int64_t i = 0; i < p.size; ++i) {
@@ -121,8 +148,11 @@ void expect_same(const std::vector<float>& found, size_t found_from, const std::
   }
 }
 
-TEST(KvCache, TokenByTokenAndInPiecesAsTheWholeSequence) {
-  Model model;
+class KvCache : public ::testing::TestWithParam<ModelConfig> {};
+INSTANTIATE_TEST_SUITE_P(Families, KvCache, ::testing::ValuesIn(configs()));
+
+TEST_P(KvCache, TokenByTokenAndInPiecesAsTheWholeSequence) {
+  Model model(GetParam());
   const size_t V = model.config.vocab_size;
   const auto tokens = draw_tokens(21, 1);
   const auto expected = whole(model, tokens);
@@ -140,8 +170,8 @@ TEST(KvCache, TokenByTokenAndInPiecesAsTheWholeSequence) {
   }
 }
 
-TEST(KvCache, SequencesOfOneBatchDoNotSeeEachOther) {
-  Model model;
+TEST_P(KvCache, SequencesOfOneBatchDoNotSeeEachOther) {
+  Model model(GetParam());
   const size_t V = model.config.vocab_size;
   const auto a = draw_tokens(13, 2), b = draw_tokens(6, 3);
   const auto whole_a = whole(model, a), whole_b = whole(model, b);
@@ -161,8 +191,8 @@ TEST(KvCache, SequencesOfOneBatchDoNotSeeEachOther) {
   expect_same(next, 4 * V, whole_a, 10 * V, 3 * V);
 }
 
-TEST(KvCache, ForksShareTheirPrefix) {
-  Model model;
+TEST_P(KvCache, ForksShareTheirPrefix) {
+  Model model(GetParam());
   const size_t V = model.config.vocab_size;
   const auto prefix = draw_tokens(11, 4);
   KvPages pages(Model::kPages, Model::kPageSize);

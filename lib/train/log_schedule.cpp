@@ -13,7 +13,9 @@ LogSchedule::LogSchedule(const TrainSettings& settings) : LogSchedule(settings, 
 LogSchedule::LogSchedule(const TrainSettings& settings, const Json& overrides) : steps_(settings.steps) {
   for (const Json& entry : overrides) {
     const Json key = entry.is_object() ? entry.value("key", Json()) : Json();
-    if (key != "train.log_every" && key != "validate.every_steps") continue;
+    if (!key.is_string()) continue;
+    std::vector<Period>* const periods = periods_of(key.get<std::string>());
+    if (periods == nullptr) continue;
     const Json from = entry.value("from_step", Json()), before = entry.value("before", Json());
     if (!from.is_number_integer() || !before.is_string()) {
       throw Error(ErrorKind::format, "an override of " + key.get<std::string>() + " without from_step and before",
@@ -24,11 +26,19 @@ LogSchedule::LogSchedule(const TrainSettings& settings, const Json& overrides) :
     if (!every.is_number_integer() || every < 0) {
       throw Error(ErrorKind::format, key.get<std::string>() + " was '" + text + "', no count", "run.json");
     }
-    (key == "train.log_every" ? log_ : validate_).push_back({from.get<int64_t>(), every.get<int64_t>()});
+    periods->push_back({from.get<int64_t>(), every.get<int64_t>()});
   }
   constexpr int64_t kAlways = std::numeric_limits<int64_t>::max();
   log_.push_back({kAlways, settings.log_every});
   validate_.push_back({kAlways, settings.validate.every_steps});
+  sample_.push_back({kAlways, settings.validate.sample.every_steps});
+}
+
+std::vector<LogSchedule::Period>* LogSchedule::periods_of(const std::string& key) {
+  if (key == "train.log_every") return &log_;
+  if (key == "validate.every_steps") return &validate_;
+  if (key == "validate.sample.every_steps") return &sample_;
+  return nullptr;
 }
 
 bool LogSchedule::falls_on(const std::vector<Period>& periods, int64_t step) {
@@ -44,6 +54,10 @@ bool LogSchedule::logs(int64_t step) const {
 
 bool LogSchedule::validates(int64_t step) const {
   return step == steps_ || falls_on(validate_, step);
+}
+
+bool LogSchedule::samples(int64_t step) const {
+  return step == steps_ || falls_on(sample_, step);
 }
 
 }  // namespace keel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "keel/base/export.h"
@@ -9,8 +10,8 @@
 
 namespace keel {
 
-/// Which steps (1 .. steps) of a run have a line in metrics.jsonl and which are followed by a validation, where
-/// train.log_every and validate.every_steps may have changed on the way (--override).
+/// Which steps (1 .. steps) of a run have a line in metrics.jsonl and which are followed by a validation or by samples,
+/// where train.log_every, validate.every_steps and validate.sample.every_steps may have changed on the way (--override).
 class KEEL_API LogSchedule {
  public:
   /// `overrides` as in run.json, in the order in which they were made: one from step N holds for steps N+1 and later,
@@ -22,16 +23,20 @@ class KEEL_API LogSchedule {
   bool logs(int64_t step) const;
   /// Every validate.every_steps-th, and the last.
   bool validates(int64_t step) const;
+  /// Every validate.sample.every_steps-th, and the last; of a run that has prompts.
+  bool samples(int64_t step) const;
 
  private:
   struct Period {
     int64_t until = 0;  ///< last step
     int64_t every = 0;  ///< 0: none
   };
+  /// Of a key that decides one of them; null for others.
+  std::vector<Period>* periods_of(const std::string& key);
   static bool falls_on(const std::vector<Period>& periods, int64_t step);
 
   int64_t steps_;
-  std::vector<Period> log_, validate_;  // ascending; the last has no end
+  std::vector<Period> log_, validate_, sample_;  // ascending; the last has no end
 };
 
 }  // namespace keel

@@ -39,6 +39,20 @@ TEST(LogSchedule, EachStepFollowsTheSettingsOfItsTime) {
   EXPECT_TRUE(s.validates(14));
 }
 
+TEST(LogSchedule, SamplesHaveTheirOwnPeriod) {
+  TrainSettings settings = log_settings(20, 5, 7);
+  settings.validate.sample.every_steps = 6;
+  const Json overrides =
+      parse_json(R"([{"from_step": 9, "key": "validate.sample.every_steps", "before": "4", "after": "6"}])", "run.json",
+                 ErrorKind::format);
+  const LogSchedule s(settings, overrides);
+  std::vector<int64_t> found;
+  for (int64_t step = 1; step <= 20; ++step) {
+    if (s.samples(step)) found.push_back(step);
+  }
+  EXPECT_EQ(found, (std::vector<int64_t>{4, 8, 12, 18, 20}));
+}
+
 TEST(LogSchedule, EntriesOfAnotherKindAreRefused) {
   for (const char* text : {R"([{"key": "train.log_every", "before": "1"}])",
                            R"([{"key": "train.log_every", "before": 1, "from_step": 1}])",

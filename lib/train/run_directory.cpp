@@ -44,10 +44,13 @@ bool is_checkpoint_name(const std::string& name) {
   return name.starts_with("step-") && name.find_first_not_of("0123456789", 5) == std::string::npos && name.size() > 5;
 }
 
-bool is_rewound_metrics(const std::string& name) {
-  constexpr std::string_view kStart = "metrics.before-resume-", kEnd = ".jsonl";
-  if (!name.starts_with(kStart) || !name.ends_with(kEnd) || name.size() <= kStart.size() + kEnd.size()) return false;
-  return name.find_first_not_of("0123456789", kStart.size()) == name.size() - kEnd.size();
+bool is_rewound(const std::string& name) {
+  constexpr std::string_view kEnd = ".jsonl";
+  for (const std::string_view start : {"metrics.before-resume-", "samples.before-resume-"}) {
+    if (!name.starts_with(start) || !name.ends_with(kEnd) || name.size() <= start.size() + kEnd.size()) continue;
+    return name.find_first_not_of("0123456789", start.size()) == name.size() - kEnd.size();
+  }
+  return false;
 }
 
 /// Everything a run leaves, and nothing else; run.json last, so that what is left of an interrupted removal still is a
@@ -63,8 +66,8 @@ void remove_run_files(const std::string& path) {
   };
   collect(path + "/checkpoints", is_checkpoint_name);
   collect(path, [](const std::string& name) {
-    return name == "metrics.jsonl" || name == "events.jsonl" || name == "report.json" || is_rewound_metrics(name) ||
-           name.starts_with("events.out.tfevents.");
+    return name == "metrics.jsonl" || name == "samples.jsonl" || name == "events.jsonl" || name == "report.json" ||
+           is_rewound(name) || name.starts_with("events.out.tfevents.");
   });
   for (const fs::path& entry : ours) fs::remove_all(entry);
   fs::remove(path + "/run.json");
@@ -164,25 +167,36 @@ JsonDocument RunDirectory::read_run_json(const std::string& path) {
   return document;
 }
 
-int64_t RunDirectory::rewind_metrics(int64_t step, const LogSchedule& schedule) {
+int64_t RunDirectory::rewind(const std::string& name, int64_t step,
+                             const std::function<bool(const Json& line, int64_t at)>& stays) {
+  const std::string path = file(name + ".jsonl");
   std::vector<std::string> kept, moved;
-  for (std::string& line : read_lines(file("metrics.jsonl"))) {
-    const Json json = parse_json(line, file("metrics.jsonl"), ErrorKind::format);
+  for (std::string& line : read_lines(path)) {
+    const Json json = parse_json(line, path, ErrorKind::format);
     const auto at_step = json.find("step");
     if (!json.is_object() || at_step == json.end() || !at_step->is_number_integer()) {
-      throw Error(ErrorKind::format, "a line without a whole number as its step", file("metrics.jsonl"));
+      throw Error(ErrorKind::format, "a line without a whole number as its step", path);
     }
-    const int64_t at = at_step->get<int64_t>();
-    const bool of_the_run = json.contains("val_loss") ? schedule.validates(at) : schedule.logs(at);
-    (at <= step && of_the_run ? kept : moved).push_back(std::move(line));
+    (stays(json, at_step->get<int64_t>()) ? kept : moved).push_back(std::move(line));
   }
   if (moved.empty()) return 0;
-  const std::string aside = file("metrics.before-resume-" + std::to_string(step) + ".jsonl");
+  const std::string aside = file(name + ".before-resume-" + std::to_string(step) + ".jsonl");
   std::vector<std::string> all = read_lines(aside);
   all.insert(all.end(), moved.begin(), moved.end());
   write_lines(aside, all);
-  write_lines(file("metrics.jsonl"), kept);
+  write_lines(path, kept);
   return static_cast<int64_t>(moved.size());
+}
+
+int64_t RunDirectory::rewind_metrics(int64_t step, const LogSchedule& schedule) {
+  return rewind("metrics", step, [&](const Json& line, int64_t at) {
+    return at <= step && (line.contains("val_loss") ? schedule.validates(at) : schedule.logs(at));
+  });
+}
+
+int64_t RunDirectory::rewind_samples(int64_t step, bool sampled, const LogSchedule& schedule) {
+  const int64_t last = sampled ? step : step - 1;
+  return rewind("samples", step, [&](const Json&, int64_t at) { return at <= last && schedule.samples(at); });
 }
 
 std::optional<double> RunDirectory::validation_loss_at(int64_t step) const {
@@ -221,6 +235,11 @@ LineAppender& RunDirectory::metrics() {
   return *metrics_;
 }
 
+LineAppender& RunDirectory::samples() {
+  if (!samples_) samples_ = append_durably(path_, "samples.jsonl");
+  return *samples_;
+}
+
 LineAppender& RunDirectory::events() {
   if (!events_) events_ = append_durably(path_, "events.jsonl");
   return *events_;
@@ -253,6 +272,12 @@ void RunDirectory::log_validation(int64_t step, int64_t tokens, double val_loss)
   metrics().flush();
 }
 
+void RunDirectory::log_samples(const std::vector<Json>& lines) {
+  lock_.require_in_place();
+  for (const Json& line : lines) samples().append(json_text(line));
+  samples().flush();
+}
+
 void RunDirectory::log_event(const std::string& name, const Json& fields) {
   Json json;
   json["time"] = utc_time();
@@ -265,6 +290,7 @@ void RunDirectory::log_event(const std::string& name, const Json& fields) {
 void RunDirectory::sync() {
   lock_.require_in_place();
   metrics().sync();
+  if (samples_) samples_->sync();
   events().sync();
 }
 

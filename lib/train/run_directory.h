@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "keel/base/export.h"
 #include "keel/base/file_lock.h"
@@ -27,6 +29,7 @@ struct MetricsLine {
 /// A run directory that this process holds (flock on RUN/lock):
 ///   run.json        everything resolved (resume.h, run_json)
 ///   metrics.jsonl   a line a logged step, and validation lines
+///   samples.jsonl   what the model made of prompts, a line each
 ///   events.jsonl    starts, resumes, saves, signals, ends
 ///   report.json     written at the end
 ///   checkpoints/    see checkpoint.h
@@ -52,6 +55,8 @@ class KEEL_API RunDirectory {
   /// Brings metrics.jsonl to the state of an uninterrupted run of this schedule after `step` updates: lines beyond it,
   /// and those that only the end of a shorter run has, move to metrics.before-resume-STEP.jsonl. Returns how many.
   int64_t rewind_metrics(int64_t step, const LogSchedule& schedule);
+  /// The same for samples.jsonl, where those of `step` itself go too unless the checkpoint has them behind it.
+  int64_t rewind_samples(int64_t step, bool sampled, const LogSchedule& schedule);
 
   /// The validation loss that metrics.jsonl has for this step; NaN if it was not finite, nothing if there is no line.
   std::optional<double> validation_loss_at(int64_t step) const;
@@ -63,6 +68,8 @@ class KEEL_API RunDirectory {
   /// Error(io) if the directory was removed or replaced under this process: it must not write into another's.
   void log_step(const MetricsLine& line);
   void log_validation(int64_t step, int64_t tokens, double val_loss);
+  /// All samples of a step, one line each.
+  void log_samples(const std::vector<Json>& lines);
   /// {"time", "event": name, ...fields}
   void log_event(const std::string& name, const Json& fields);
   /// Lines so far reach the disk. Errors as log_step; called before each save.
@@ -70,12 +77,15 @@ class KEEL_API RunDirectory {
 
  private:
   RunDirectory(std::string path, FileLock lock);
+  /// Lines of NAME.jsonl that do not stay move to NAME.before-resume-STEP.jsonl.
+  int64_t rewind(const std::string& name, int64_t step, const std::function<bool(const Json& line, int64_t at)>& stays);
   LineAppender& metrics();
+  LineAppender& samples();
   LineAppender& events();
 
   std::string path_;
   FileLock lock_;
-  std::unique_ptr<LineAppender> metrics_, events_;
+  std::unique_ptr<LineAppender> metrics_, samples_, events_;
 };
 
 /// True if there is a run.json.

@@ -77,6 +77,23 @@ TEST_F(RunDirectoryTest, RewindKeepsWhatEarlierSettingsLogged) {
   EXPECT_EQ(directory.rewind_metrics(7, LogSchedule(log_settings(12, 4, 0))), 6);
 }
 
+TEST_F(RunDirectoryTest, SamplesOfTheCheckpointsOwnStepStayIfItHasThemBehindIt) {
+  TrainSettings settings = log_settings(10, 1, 0);
+  settings.validate.sample.every_steps = 2;
+  const auto left = [&](bool sampled) {
+    RunDirectory directory = RunDirectory::create(run(), true);
+    directory.write_run_json({{"schema", "keel.run/1"}});
+    for (int64_t step : {2, 3, 4, 6})
+      directory.log_samples({{{"step", step}}, {{"step", step}}});  // 3: of a shorter run
+    directory.sync();
+    directory.rewind_samples(4, sampled, LogSchedule(settings));
+    return steps_in(run() + "/samples.jsonl", "step");
+  };
+  EXPECT_EQ(left(true), (std::vector<int64_t>{2, 2, 4, 4}));
+  EXPECT_EQ(steps_in(run() + "/samples.before-resume-4.jsonl", "step"), (std::vector<int64_t>{3, 3, 6, 6}));
+  EXPECT_EQ(left(false), (std::vector<int64_t>{2, 2}));
+}
+
 TEST_F(RunDirectoryTest, IsHeldByOneProcess) {
   const RunDirectory first = RunDirectory::create(run(), false);
   EXPECT_THROW(RunDirectory::open(run()), Error);

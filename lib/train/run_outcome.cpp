@@ -53,6 +53,7 @@ Json outcome_json(const RunOutcome& o, const TrainSettings& s) {
   set_number(r, "train_seconds", o.train_seconds);
   set_number(r, "startup_seconds", o.startup_seconds);
   set_number(r, "validate_seconds", o.validate_seconds);
+  set_number(r, "sample_seconds", o.sample_seconds);
   set_number(r, "save_seconds", o.save_seconds);
   r["peak_memory_bytes"] = o.peak_memory_bytes;
   r["divergence"] = nullptr;

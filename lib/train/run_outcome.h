@@ -37,7 +37,7 @@ struct RunOutcome {
   std::optional<double> unigram_loss;  ///< of the same tokens (validate.unigram)
   /// Of the whole run, all its processes: sum of step times, and what is not in it. Steps that were done again because
   /// a process was killed count once.
-  double train_seconds = 0, startup_seconds = 0, validate_seconds = 0, save_seconds = 0;
+  double train_seconds = 0, startup_seconds = 0, validate_seconds = 0, sample_seconds = 0, save_seconds = 0;
   int64_t peak_memory_bytes = 0;           ///< resident anonymous memory, of this process
   double product_rate = 0;                 ///< FLOP/s of the matrix products alone; 0: unknown
   std::optional<int64_t> non_finite_step;  ///< 1-based step whose loss or gradient was not finite

@@ -12,6 +12,7 @@
 #include "keel/checkpoint/checkpoint.h"
 #include "keel/model/model_config_json.h"
 #include "keel/train/train_memory.h"
+#include "keel/train/train_samples.h"
 
 namespace keel {
 namespace {
@@ -145,9 +146,30 @@ void take_tokenizer(RunSetup& setup) {
   if (setup.val_data) setup.val_data->tokenizer_files.clear();
 }
 
+/// What the run's samples need of the tokenizer.
+void prepare_samples(RunSetup& setup, const OpenTextCodec& open_codec) {
+  const SampleSettings& sample = setup.settings.validate.sample;
+  if (sample.prompts.empty()) {
+    if (sample.every_steps > 0)
+      log::warn("validate.sample.every_steps is set but there are no validate.sample.prompts");
+    return;
+  }
+  const auto with_tokenizer = std::find_if(setup.data.begin(), setup.data.end(),
+                                           [](const TokenData& set) { return !set.tokenizer_path.empty(); });
+  if (with_tokenizer == setup.data.end()) {
+    throw setup.config.error("validate.sample.prompts",
+                             "validate.sample.prompts needs a tokenizer, and the data names none",
+                             "data that keel-tokenize made has one");
+  }
+  if (!open_codec) throw setup.config.error("validate.sample.prompts", "this program makes no samples");
+  setup.codec = open_codec(with_tokenizer->tokenizer_path);
+  encode_sample_prompts(setup.config, *setup.codec, setup.settings);
+}
+
 }  // namespace
 
-RunSetup prepare_run(const Config& config, const std::string& init_path, const std::optional<ModelConfig>& resumed) {
+RunSetup prepare_run(const Config& config, const std::string& init_path, const std::optional<ModelConfig>& resumed,
+                     const OpenTextCodec& open_codec) {
   RunSetup setup{.config = config, .init_path = init_path};
   const std::vector<MixturePart> parts = mixture_of(config);
   const DataFormat format = data_format(config.text("data.format"));
@@ -160,6 +182,7 @@ RunSetup prepare_run(const Config& config, const std::string& init_path, const s
   if (!init_path.empty() && !resumed) setup.init = open_model_folder(init_path);
   setup.settings = resolve_settings(config, facts_of(setup.data, setup.init, resumed));
   if (setup.init) set_model_keys(setup.config, setup.settings.model, "--init");
+  prepare_samples(setup, open_codec);
   if (const Schedule& schedule = setup.settings.schedule; schedule.warmup_steps > schedule.steps) {
     log::warn("schedule.warmup_steps {} is above the {} steps of the run: the peak is never reached",
               schedule.warmup_steps, schedule.steps);

@@ -227,6 +227,17 @@ CheckpointSettings resolve_checkpoint(const Config& config) {
   return c;
 }
 
+SampleSettings resolve_samples(const Config& config) {
+  SampleSettings s;
+  if (config.has("validate.sample.prompts")) s.prompts = config.texts("validate.sample.prompts");
+  s.every_steps = config.find_integer("validate.sample.every_steps").value_or(0);
+  s.tokens = config.integer("validate.sample.tokens");
+  s.sampling = {.temperature = config.real("validate.sample.temperature"),
+                .top_k = config.integer("validate.sample.top_k"),
+                .top_p = config.real("validate.sample.top_p")};
+  return s;
+}
+
 }  // namespace
 
 int64_t sequence_length_of(const Config& config) {
@@ -336,6 +347,7 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
   s.validate.every_steps = config.find_integer("validate.every_steps").value_or(0);
   s.validate.tokens = config.find_integer("validate.tokens").value_or(0);
   s.validate.unigram = config.boolean("validate.unigram");
+  s.validate.sample = resolve_samples(config);
   return s;
 }
 

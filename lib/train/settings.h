@@ -10,6 +10,7 @@
 #include "keel/base/config.h"
 #include "keel/base/export.h"
 #include "keel/data/batch.h"
+#include "keel/generate/sampling.h"
 #include "keel/kernels/common/step_scalars.h"
 #include "keel/model/model_config.h"
 #include "keel/train/schedule.h"
@@ -44,10 +45,24 @@ struct CheckpointSettings {
   std::vector<int64_t> at;
 };
 
+/// Texts that a run continues while it trains.
+struct SampleSettings {
+  std::vector<std::string> prompts;
+  int64_t every_steps = 0;  ///< 0: only after the last step
+  int64_t tokens = 0;       ///< of a continuation at most
+  SamplingOptions sampling;
+
+  /// What the tokenizer makes of them (train_samples.h); no prompt_ids: the run makes no samples.
+  std::vector<std::vector<int32_t>> prompt_ids = {};
+  std::vector<int32_t> stop_ids = {};
+  int64_t vocabulary = 0;
+};
+
 struct ValidateSettings {
   int64_t every_steps = 0;  ///< 0: only after the last step
   int64_t tokens = 0;       ///< the first so many targets; 0: all
   bool unigram = false;     ///< also report their cross-entropy under the training tokens' frequencies
+  SampleSettings sample;
 };
 
 /// Everything that determines a run but the data's content. Sizes that the data decides (vocab_size) are filled in.

@@ -115,8 +115,8 @@ void say_where_it_starts(const TrainCommand& command, const Checkpoint* checkpoi
 
 /// The setup of the command's run, which goes on from `continued` where there is an earlier one: the checkpoint and the
 /// command must belong to one run, and what the run decided for itself stays.
-RunSetup set_up(const Resolved& resolved, const Continued& continued) {
-  RunSetup setup = prepare_run(resolved.config, resolved.init_path, continued.model);
+RunSetup set_up(const TrainCommand& command, const Resolved& resolved, const Continued& continued) {
+  RunSetup setup = prepare_run(resolved.config, resolved.init_path, continued.model, command.open_codec);
   if (!resolved.earlier) return setup;
   setup.identity = data_identity(setup);
   require_same_run(*resolved.earlier, setup, continued.found());
@@ -157,17 +157,22 @@ RunHistory history_of(const std::optional<EarlierRun>& earlier, int64_t step) {
           .resumes = recorded_resumes(*earlier, step)};
 }
 
-/// run.json, metrics.jsonl and events.jsonl as they are when step `step` follows. run.json comes first: a process that
+/// run.json and the files of lines as they are when the checkpoint's step (null: 0) is the last one done. run.json comes first: a process that
 /// is killed in between leaves what the next one brings to the same end.
 LogSchedule bring_up_to_date(RunDirectory& directory, const std::optional<EarlierRun>& earlier, const RunSetup& setup,
-                             const RunHistory& history, int64_t step) {
+                             const RunHistory& history, const Checkpoint* checkpoint) {
   LogSchedule schedule(setup.settings, history.overrides);
   directory.write_run_json(run_json(setup, history));
   if (!earlier) return schedule;
-  const int64_t moved = directory.rewind_metrics(step, schedule);
-  if (moved > 0) {
-    log::info("{} line{} of metrics.jsonl moved to metrics.before-resume-{}.jsonl", moved, moved == 1 ? "" : "s", step);
-  }
+  const int64_t step = checkpoint != nullptr ? checkpoint->step : 0;
+  const auto say_moved = [step](const char* name, int64_t lines) {
+    if (lines == 0) return;
+    log::info("{} line{} of {}.jsonl moved to {}.before-resume-{}.jsonl", lines, lines == 1 ? "" : "s", name, name,
+              step);
+  };
+  say_moved("metrics", directory.rewind_metrics(step, schedule));
+  const bool sampled = checkpoint != nullptr && trainer_state(*checkpoint).sampled;
+  say_moved("samples", directory.rewind_samples(step, sampled, schedule));
   for (const AppliedOverride& o : earlier->overrides) {
     log::info("{} changes from {} to {} from here on", o.key, o.before, o.after);
     directory.log_event("override", {{"key", o.key}, {"before", o.before}, {"after", o.after}});
@@ -212,7 +217,7 @@ TrainPlanReport plan(Context& ctx, const TrainCommand& command) {
   Report report("keel.train.plan/1", "keel-train", command.arguments);
   const Resolved resolved = resolve(command);
   require_report_writable(command, resolved);
-  const RunSetup setup = set_up(resolved, find_checkpoint(command, resolved));
+  const RunSetup setup = set_up(command, resolved, find_checkpoint(command, resolved));
   TrainPlanReport plan = plan_report(ctx, setup, true);
   if (plan.fits) require_readable_start(setup);
   report.config() = setup.config.to_json();
@@ -235,7 +240,7 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
   }
   const Continued continued = find_checkpoint(command, resolved);
   const Checkpoint* checkpoint = continued.found();
-  RunSetup setup = set_up(resolved, continued);
+  RunSetup setup = set_up(command, resolved, continued);
   if (checkpoint != nullptr && checkpoint->step == setup.settings.steps && held->is_completed(checkpoint->step)) {
     return say_it_is_finished(command, *resolved.earlier, *held, setup.settings);
   }
@@ -254,7 +259,7 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
   const int64_t step = checkpoint != nullptr ? checkpoint->step : 0;
   RunDirectory directory = held ? std::move(*held) : RunDirectory::create(command.out, command.force);
   const RunHistory history = history_of(resolved.earlier, step);
-  const LogSchedule schedule = bring_up_to_date(directory, resolved.earlier, setup, history, step);
+  const LogSchedule schedule = bring_up_to_date(directory, resolved.earlier, setup, history, checkpoint);
   const RunStart start{.schedule = schedule,
                        .resume = checkpoint,
                        .product_rate = product_rate,

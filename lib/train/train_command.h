@@ -12,6 +12,7 @@
 #include "keel/kernels/common/context.h"
 #include "keel/train/plan_report.h"
 #include "keel/train/run_outcome.h"
+#include "keel/train/text_codec.h"
 
 namespace keel {
 
@@ -26,6 +27,7 @@ struct TrainCommand {
   std::string config_path;                 ///< the file that `configure` reads, "" for none: no report goes there
   std::string report_path;                 ///< a report besides RUN/report.json; "-" is stdout, "" none
   std::vector<std::string> arguments;      ///< `command` of the reports, the program first
+  OpenTextCodec open_codec = {};           ///< for validate.sample; without it a run with prompts is refused
 };
 
 struct TrainResult {

@@ -1,11 +1,14 @@
 #include "keel/train/train_memory.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "keel/base/signals.h"
 #include "keel/kernels/attention/attention.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
+#include "keel/train/train_samples.h"
 
 namespace keel {
 namespace {
@@ -13,6 +16,29 @@ namespace {
 /// The most segments a micro-batch can be cut into, plus one: with a document mask every token may be a document.
 int64_t cu_seqlens_capacity(const TrainSettings& settings, int64_t sequences) {
   return (settings.data.document_mask ? sequences * settings.sequence_length() : sequences) + 1;
+}
+
+/// [out, in] of a block's matrices, those that are multiplied at once as one.
+std::array<std::pair<int64_t, int64_t>, 4> block_matrices(const ModelConfig& c) {
+  const int64_t d = c.hidden_size, F = c.intermediate_size, q = c.query_size();
+  return {{{q + 2 * c.key_value_size(), d}, {d, q}, {2 * F, d}, {d, F}}};
+}
+
+/// Of the samples: passes over a batch of prompts, and over one token of each sequence that still goes on.
+std::vector<MatmulShape> sampling_products(const TrainSettings& settings) {
+  std::vector<MatmulShape> shapes;
+  if (settings.validate.sample.prompt_ids.empty()) return shapes;
+  const ModelConfig& c = settings.model;
+  const GeneratorSizes sizes = sample_sizes(settings);
+  const auto add = [&](int64_t out, int64_t in, int64_t rows) {
+    shapes.push_back({.m = rows, .n = out, .k = in, .transpose = Transpose::b});
+  };
+  for (int64_t rows = 1; rows <= sizes.batch_sequences; ++rows) {
+    for (const auto& [out, in] : block_matrices(c)) add(out, in, rows);
+    add(c.vocab_size, c.hidden_size, rows);
+  }
+  for (const auto& [out, in] : block_matrices(c)) add(out, in, sizes.max_tokens);
+  return shapes;
 }
 
 /// Divisors of n, descending.
@@ -50,13 +76,17 @@ TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_seq
   m.batch_weights = m.arena.add<float>(workspace, N);
   m.cu_seqlens_capacity = cu_seqlens_capacity(settings, micro_batch_sequences);
   m.cu_seqlens = m.arena.add<int32_t>(workspace, m.cu_seqlens_capacity);
+  if (!settings.validate.sample.prompt_ids.empty()) {
+    m.sampler =
+        plan_decoder(settings.model, all_sublayers(settings.model), sample_sizes(settings).decoder_options(), m.arena);
+  }
   return m;
 }
 
 std::vector<TrainingProduct> training_products(const TrainSettings& settings, int64_t micro_batch_sequences) {
   const ModelConfig& c = settings.model;
   const int64_t N = micro_batch_sequences * settings.sequence_length();
-  const int64_t d = c.hidden_size, F = c.intermediate_size, q = c.query_size(), qkv = q + 2 * c.key_value_size();
+  const int64_t d = c.hidden_size;
   const int64_t passes = settings.batch_sequences / micro_batch_sequences;
   std::vector<TrainingProduct> products;
   // Forward, input gradient and weight gradient of one weight; the first micro-batch overwrites, the others add.
@@ -70,9 +100,7 @@ std::vector<TrainingProduct> training_products(const TrainSettings& settings, in
     if (adding < passes) products.push_back({overwrites, times});
     if (adding > 0) products.push_back({adds, adding * times});
   };
-  for (const auto& [out, in] : {std::pair(qkv, d), std::pair(d, q), std::pair(2 * F, d), std::pair(d, F)}) {
-    add(out, in, N, c.num_hidden_layers, false);
-  }
+  for (const auto& [out, in] : block_matrices(c)) add(out, in, N, c.num_hidden_layers, false);
   const int64_t chunk = plan_training(settings, micro_batch_sequences).decoder.logits_rows;
   add(c.vocab_size, d, chunk, N / chunk, true);
   if (N % chunk != 0) add(c.vocab_size, d, N % chunk, 1, true);
@@ -85,11 +113,18 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
   for (const TrainingProduct& product : training_products(settings, memory.micro_batch_sequences)) {
     shapes.push_back(product.shape);
   }
+  int64_t libraries = kLibraries;
+  if (memory.sampler) {
+    for (const MatmulShape& shape : sampling_products(settings)) shapes.push_back(shape);
+    libraries += sample_sizes(settings).host_bytes(settings.model.vocab_size);
+  }
   return {.arena_bytes = memory.arena.total_bytes(),
-          .library_bytes = kLibraries + attention_memory(ctx, settings.model.head_dim) + matmul_memory(ctx, shapes)};
+          .library_bytes = libraries + attention_memory(ctx, settings.model.head_dim) + matmul_memory(ctx, shapes)};
 }
 
-int64_t automatic_micro_batch(const TrainSettings& settings) {
+int64_t automatic_micro_batch(const TrainSettings& run) {
+  TrainSettings settings = run;
+  settings.validate.sample = {};
   constexpr int64_t kTokens = 4096;
   constexpr int64_t kActivationBytes = int64_t{4} << 30;
   for (int64_t sequences : divisors_descending(settings.batch_sequences)) {

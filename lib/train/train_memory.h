@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct TrainMemory {
   int64_t micro_batch_sequences = 0;
   int64_t cu_seqlens_capacity = 0;
   DecoderPlan decoder;
+  std::optional<DecoderPlan> sampler;                     ///< with the same weights, for the run's samples
   Region<float> weights, gradients, exp_avg, exp_avg_sq;  ///< layout.size each; the last two are AdamW's m and v
   Region<StepScalars> scalars;
   Region<double> norm_partial;
@@ -49,7 +51,8 @@ struct TrainingProduct {
 /// Every different matrix product of a training step, in the order of the model, for planning and measuring.
 KEEL_API std::vector<TrainingProduct> training_products(const TrainSettings& settings, int64_t micro_batch_sequences);
 
-/// The micro-batch that `auto` stands for, a pure function of the settings (train.memory_limit included, threads not):
+/// The micro-batch that `auto` stands for, a pure function of the settings (train.memory_limit included; threads and
+/// samples, which must not change a run's numbers, are not):
 /// the largest divisor of the batch with at most about 4096 tokens and 4 GB of activations (or one sequence) that fits
 /// the limit with kLibraryAllowance beside its arena; 1 when none does. Whether that fits on this machine is for
 /// estimate_memory to say.

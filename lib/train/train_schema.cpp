@@ -205,6 +205,22 @@ std::vector<ConfigKey> schedule_and_saving_keys() {
       amount("validate.tokens", "tokens", "The first so many tokens of the validation data; by default all."),
       boolean("validate.unigram", "false",
               "Also report what token frequencies alone would score; reads all training data once."),
+      {.path = "validate.sample.prompts",
+       .type = ConfigType::text_list,
+       .help =
+           "Texts that the model continues while it trains, for RUN/samples.jsonl; the data must have a tokenizer."},
+      count("validate.sample.every_steps", "", "Steps between samples; some always follow the last step.", 1, "steps"),
+      count("validate.sample.tokens", "64", "Most tokens of a continuation.", 1, "tokens"),
+      not_negative("validate.sample.temperature", "0.0",
+                   "0 is greedy, so that samples of different steps differ by the model alone."),
+      count("validate.sample.top_k", "0", "Draw from so many most probable tokens only; 0 is all."),
+      {.path = "validate.sample.top_p",
+       .type = ConfigType::real,
+       .initial = "1.0",
+       .minimum = 0,
+       .maximum = 1,
+       .above_minimum = true,
+       .help = "Draw from the fewest tokens whose probabilities add up to this."},
   };
 }
 

@@ -5,6 +5,8 @@
 
 #include "keel/base/error.h"
 #include "keel/base/rng.h"
+#include "keel/base/signals.h"
+#include "keel/inference/inference_model.h"
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
 #include "keel/kernels/memory/memory.h"
@@ -64,6 +66,7 @@ struct Trainer::Impl {
   Arena arena;
   ParameterBuffers parameters;
   Decoder decoder;
+  std::optional<InferenceModel> sampler;
   std::vector<AdamwSegment> segments;
   HostBatch host;
 
@@ -76,9 +79,13 @@ struct Trainer::Impl {
         memory(plan_training(settings, settings.micro_batch_sequences)),
         arena(memory.arena),
         parameters{.layout = &memory.layout, .weights = flat(memory.weights), .gradients = flat(memory.gradients)},
-        decoder(ctx, settings.model, memory.decoder, arena, std::move(interrupted)),
+        decoder(ctx, settings.model, memory.decoder, arena, interrupted),
         segments(adamw_segments(memory.layout, settings.optimizer)),
-        host(settings.micro_batch_sequences * settings.sequence_length(), memory.cu_seqlens_capacity) {}
+        host(settings.micro_batch_sequences * settings.sequence_length(), memory.cu_seqlens_capacity) {
+    if (memory.sampler) {
+      sampler.emplace(ctx, settings.model, parameters, *memory.sampler, arena, std::move(interrupted));
+    }
+  }
 
   View<float, 1> flat(const Region<float>& region) const { return {arena.at(region), {region.count}}; }
   View<StepScalars, 1> scalars() const { return {arena.at(memory.scalars), {1}}; }
@@ -203,6 +210,28 @@ std::optional<double> Trainer::validate(const std::function<bool(int64_t done, i
                 r.validation->stream(0).shards().front().path);
   }
   return s.loss_sum / s.weight_sum;
+}
+
+std::optional<std::vector<TrainSample>> Trainer::sample(int64_t step, const std::function<bool()>& give_up) {
+  struct GivenUp {};
+  Impl& r = *impl_;
+  const std::vector<GenerationRequest> requests = sample_requests(r.settings, step);
+  std::vector<TrainSample> samples(requests.size());
+  try {
+    Generator(*r.sampler, sample_sizes(r.settings))
+        .run(requests, {.on_token =
+                            [&](int64_t request, int32_t id) {
+                              if (give_up && give_up()) throw GivenUp{};
+                              samples[request].tokens.push_back(id);
+                              return true;
+                            },
+                        .on_finish = [&](int64_t request, FinishReason reason) { samples[request].reason = reason; }});
+  } catch (const Stopped&) {
+    return std::nullopt;
+  } catch (const GivenUp&) {
+    return std::nullopt;
+  }
+  return samples;
 }
 
 std::string Trainer::non_finite_tensor() const {

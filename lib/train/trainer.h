@@ -15,6 +15,7 @@
 #include "keel/model/decoder.h"
 #include "keel/train/settings.h"
 #include "keel/train/train_memory.h"
+#include "keel/train/train_samples.h"
 
 namespace keel {
 
@@ -49,6 +50,10 @@ class KEEL_API Trainer {
   /// Mean nats per target token of the validation data; empty if interrupted, or if `give_up`, asked before each batch
   /// with the sequences done and in all, says so. Needs validation data; Error(format) if none of its targets counts.
   std::optional<double> validate(const std::function<bool(int64_t done, int64_t total)>& give_up = {});
+
+  /// What the weights as they are make of the prompts of validate.sample after `step` updates, one each; changes
+  /// nothing that training reads. Empty if interrupted, or if `give_up`, asked at every token, says so.
+  std::optional<std::vector<TrainSample>> sample(int64_t step, const std::function<bool()>& give_up = {});
 
   /// The name of the first tensor of weights or optimiser state, in the order of saving, with a value that is not
   /// finite; empty if all are. Reads everything once.

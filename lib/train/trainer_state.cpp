@@ -24,8 +24,10 @@ void for_fields(State& state, Field field) {
   field("seconds", state.seconds);
   field("startup_seconds", state.startup_seconds);
   field("validate_seconds", state.validate_seconds);
+  field("sample_seconds", state.sample_seconds);
   field("save_seconds", state.save_seconds);
   field("validated", state.validated);
+  field("sampled", state.sampled);
   field("loss", state.loss);
   field("grad_norm", state.grad_norm);
 }

@@ -18,8 +18,9 @@ struct TrainerState {
   int64_t batch_sequences = 0, micro_batch_sequences = 0, processes = 1;
   uint64_t seed = 0;
   double seconds = 0;  ///< sum of step times of the whole run, as the following
-  double startup_seconds = 0, validate_seconds = 0, save_seconds = 0;
+  double startup_seconds = 0, validate_seconds = 0, sample_seconds = 0, save_seconds = 0;
   bool validated = true;  ///< the validation after `step` is done, or none is due
+  bool sampled = true;    ///< likewise the samples
   static constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN();
   double loss = kAbsent, grad_norm = kAbsent;  ///< of the last step
   std::optional<double> val_loss;              ///< the last one

@@ -28,6 +28,7 @@ TEST(TrainerState, ReadsWhatItWrote) {
                              .seconds = 1.25,
                              .save_seconds = 0.5,
                              .validated = false,
+                             .sampled = false,
                              .loss = 3.5,
                              .val_loss = 4.5,
                              .val_step = 3};
@@ -39,6 +40,7 @@ TEST(TrainerState, ReadsWhatItWrote) {
   EXPECT_EQ(read.seconds, 1.25);
   EXPECT_EQ(read.save_seconds, 0.5);
   EXPECT_FALSE(read.validated);
+  EXPECT_FALSE(read.sampled);
   EXPECT_EQ(read.loss, 3.5);
   EXPECT_TRUE(std::isnan(read.grad_norm));
   EXPECT_EQ(read.val_loss, 4.5);

@@ -13,6 +13,7 @@
 #include "keel/base/process.h"
 #include "keel/base/quantity.h"
 #include "keel/base/signals.h"
+#include "keel/base/utf8.h"
 #include "keel/data/unigram.h"
 #include "keel/model/model_config_json.h"
 #include "keel/train/trainer.h"
@@ -51,6 +52,7 @@ class TrainingRun {
     outcome_.train_seconds = state.seconds;
     outcome_.startup_seconds += state.startup_seconds;
     outcome_.validate_seconds = state.validate_seconds;
+    outcome_.sample_seconds = state.sample_seconds;
     outcome_.save_seconds = state.save_seconds + directory_.save_seconds_at(checkpoint.step);
     outcome_.final_loss = state.loss;
     outcome_.grad_norm = state.grad_norm;
@@ -62,6 +64,7 @@ class TrainingRun {
       outcome_.val_loss = *loss;  // made after this checkpoint by a process that was then killed
       validated_ = true;
     }
+    sampled_ = state.sampled || !makes_samples();
     directory_.log_event("resume", {{"step", checkpoint.step}, {"checkpoint", checkpoint.path}});
   }
 
@@ -91,6 +94,7 @@ class TrainingRun {
   /// One step and what follows it; false when the run is over.
   bool continue_run() {
     if (!validated_ && schedule_.validates(outcome_.step) && !validate()) return false;
+    if (!sampled_ && schedule_.samples(outcome_.step) && !sample()) return false;
     if (outcome_.step >= settings_.steps) return false;
     if (stopped()) return false;
     if (save_is_due() && !save()) return false;
@@ -147,6 +151,7 @@ class TrainingRun {
     outcome_.final_loss = result->loss;
     outcome_.grad_norm = result->grad_norm;
     validated_ = !setup_.validation;
+    sampled_ = !makes_samples();
     if (schedule_.logs(outcome_.step)) log_step(outcome_.step, *result, seconds);
     show_progress(*result, seconds);
     return true;
@@ -248,6 +253,41 @@ class TrainingRun {
     return false;
   }
 
+  bool makes_samples() const { return !settings_.validate.sample.prompt_ids.empty(); }
+
+  bool sample() {
+    const Stopwatch watch;
+    const std::optional<std::vector<TrainSample>> samples =
+        trainer_.sample(outcome_.step, [this] { return has_progressed_ && is_out_of_time(); });
+    outcome_.sample_seconds += watch.seconds();
+    if (!samples) return !stopped() && !time_is_up();
+    std::vector<Json> lines;
+    for (size_t i = 0; i < samples->size(); ++i) lines.push_back(sample_line(i, (*samples)[i]));
+    directory_.log_samples(lines);
+    sampled_ = has_progressed_ = true;
+    return true;
+  }
+
+  Json sample_line(size_t index, const TrainSample& sample) const {
+    const SampleSettings& s = settings_.validate.sample;
+    std::span<const int32_t> shown(sample.tokens);
+    if (sample.reason == FinishReason::stop_id) shown = shown.first(shown.size() - 1);
+    const std::string text = setup_.codec->continuation(s.prompt_ids[index], shown);
+    if (sample.reason == FinishReason::non_finite) {
+      log::warn("step {}, sample {}: the model's logits are not finite", outcome_.step, index + 1);
+    } else {
+      log::info("step {}, sample {}: {}", outcome_.step, index + 1, one_line(s.prompts[index] + "|" + text));
+    }
+    return {{"step", outcome_.step},
+            {"tokens", outcome_.step * settings_.tokens_per_step()},
+            {"index", index},
+            {"prompt", s.prompts[index]},
+            {"prompt_tokens", s.prompt_ids[index].size()},
+            {"text", text},
+            {"token_ids", sample.tokens},
+            {"finish_reason", to_string(sample.reason)}};
+  }
+
   /// False if it was told to stop; a time limit that is over ends the pass, not the run.
   bool score_frequencies() {
     struct GivenUp {};
@@ -314,8 +354,10 @@ class TrainingRun {
                                      .seconds = outcome_.train_seconds,
                                      .startup_seconds = outcome_.startup_seconds,
                                      .validate_seconds = outcome_.validate_seconds,
+                                     .sample_seconds = outcome_.sample_seconds,
                                      .save_seconds = outcome_.save_seconds,
                                      .validated = validated_,
+                                     .sampled = sampled_,
                                      .loss = outcome_.final_loss,
                                      .grad_norm = outcome_.grad_norm,
                                      .val_loss = outcome_.val_loss,
@@ -346,6 +388,7 @@ class TrainingRun {
   bool weights_are_suspect_ =
       false;               // they, or the validation loss, are not finite: an earlier checkpoint is worth more
   bool validated_ = true;  // the validation after outcome_.step is done, or none is due
+  bool sampled_ = true;    // likewise the samples
 };
 
 }  // namespace

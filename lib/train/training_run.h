@@ -21,7 +21,7 @@ KEEL_API std::unique_ptr<Trainer> make_trainer(Context& ctx, const RunSetup& set
 
 /// Where a process's part of a run begins.
 struct RunStart {
-  LogSchedule schedule;                ///< which steps are logged and validated
+  LogSchedule schedule;                ///< which steps are logged, validated and sampled
   const Checkpoint* resume = nullptr;  ///< the one that `trainer` was made from; null: step 0
   double product_rate = 0;     ///< FLOP/s of the matrix products alone (throughput.h), for the utilisation; 0: unknown
   double startup_seconds = 0;  ///< of this process so far; train.time_limit counts from its start

@@ -5,7 +5,7 @@ import pathlib
 import jsonschema
 
 SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "schemas"
-LINES = {"metrics.jsonl": "metrics.json", "events.jsonl": "events.json"}
+LINES = {"metrics.jsonl": "metrics.json", "events.jsonl": "events.json", "samples.jsonl": "samples.json"}
 
 
 def load_schema(name):
@@ -46,7 +46,7 @@ def _names_a_schema(text):
 
 
 def problems_below(folder):
-    """What is wrong with the reports, run.json, metrics and events below a folder."""
+    """What is wrong with the reports, run.json, metrics, events and samples below a folder."""
     problems = []
     for path in sorted(pathlib.Path(folder).rglob("*.json")):
         if path.is_file() and _names_a_schema(text := path.read_text(errors="replace")):

@@ -31,7 +31,10 @@ class Quickstart(ToolTest):
             self.assertTrue((out / scheme / "checkpoints" / "step-00000003" / "manifest.json").is_file())
             self.assertEqual(report["config"]["model"].pop("residual_scheme"), scheme)
             configs.append(report["config"])
+            self.assertTrue((out / f"{scheme}.txt").read_text().startswith("ROMEO:\n"))
+            self.assertIn('"step":3,', (out / scheme / "samples.jsonl").read_text())
         self.assertEqual(*configs)
+        self.assertEqual(json.loads((out / "pre-hf" / "config.json").read_text())["architectures"], ["LlamaForCausalLM"])
         for path in re.findall(r"^  (\S.*?)/?  +", result.stdout.split("Files:")[1], re.M):
             for name in (path.replace("{keel,pre}", scheme) for scheme in ("keel", "pre")):
                 self.assertTrue((ROOT / name).exists(), name)

@@ -71,7 +71,10 @@ class TokenizeJson(ToolTest):
         ids = lambda *options: self.check(NAME, "ids", "--tokenizer", folder, *options, "--", "a</s>").stdout.split()
         self.assertNotIn("2", ids())
         self.assertEqual(ids("--special-in-text", "parse")[-1], "2")
-        self.assertEqual(ids("--add-special")[0], "1")
+        self.assertEqual(ids("--add-special"), ids())  # the file asks for none
+        asking = {"eos_token": "</s>", "bos_token": "<s>", "add_bos_token": True, "add_eos_token": True}
+        (folder / "tokenizer_config.json").write_text(json.dumps(asking))
+        self.assertEqual(ids("--add-special"), ["1", *ids(), "2"])
 
     def test_what_is_refused(self):
         base = json.loads((TINY / "tiny_bytes.json").read_text(encoding="utf-8"))

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # examples/quickstart.sh [KEEL-TRAIN OPTIONS...]: the main job from nothing. Installs what is missing (Debian 12), builds the
-# programs, tokenises a text, trains a 64-sublayer Keel and the same model with Pre-LN, lets both write, exports one for
-# transformers, and prints what happened. Asks nothing; needs root or sudo if packages are missing. Everything it makes is below quickstart-out/, made afresh each time
-# (KEEL_QUICKSTART_OUT names another folder).
+# programs, tokenises a text, trains a 64-sublayer Keel and the same model with Pre-LN, lets both write, scores them on a
+# few rows, exports one for transformers, and prints what happened. Asks nothing; needs root or sudo if packages are
+# missing. Everything it makes is below quickstart-out/, made afresh each time (KEEL_QUICKSTART_OUT names another folder).
 set -eu
-case ${1:-} in -h|--help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1:-} in -h|--help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 out=$(realpath -m "${KEEL_QUICKSTART_OUT:-$(dirname "$(realpath "$0")")/../quickstart-out}")
 cd "$(dirname "$(realpath "$0")")/.."
 out=${out#"$PWD/"}
@@ -17,20 +17,21 @@ say() { echo "== $*"; }
 # The value of a plain field of a report's results.
 field() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1" | tail -n 1; }
 
-say "1/5 packages and programs"
+say "1/6 packages and programs"
 tools/install-debian.sh build
 options=()
 [ -f build/release/CMakeCache.txt ] || options=(-DKEEL_TESTS=OFF)  # an existing build folder stays as it is
 cmake --preset release "${options[@]}" >/dev/null
-cmake --build --preset release -j "$(nproc)" --target keel-tokenize keel-train keel-analyze keel-generate keel-convert
+cmake --build --preset release -j "$(nproc)" --target keel-tokenize keel-train keel-analyze keel-generate keel-eval \
+  keel-convert
 
-say "2/5 tokenising $input/shakespeare.txt"
+say "2/6 tokenising $input/shakespeare.txt"
 rm -rf "$out"
 mkdir "$out"
 $bin/keel-tokenize encode $input/shakespeare.txt --documents '<|endoftext|>' --tokenizer $input/shakespeare.model \
   --val-fraction 0.1 --out "$out/data"
 
-say "3/5 training 64 sublayers, twice"
+say "3/6 training 64 sublayers, twice"
 # The model is small and the threads meet often: on a machine that does something else besides, threads that wait by
 # spinning would make this many times slower.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
@@ -39,14 +40,19 @@ for scheme in keel pre; do
     --set 'validate.sample.prompts=["ROMEO:\nO, she doth"]' --set validate.sample.every_steps=200 --set validate.sample.tokens=24 "$@"
 done
 
-say "4/5 what the models write, and one of them for others"
+say "4/6 what the models write"
 for scheme in keel pre; do
   $bin/keel-generate "$out/$scheme" --prompt $'ROMEO:\n' --echo --temperature 0.8 --top-p 0.95 --seed 1 --max-tokens 80 |
     tee "$out/$scheme.txt"
 done
+
+say "5/6 scoring both on a few rows, and one of them for others"
+for scheme in keel pre; do
+  $bin/keel-eval "$out/$scheme" --tasks sciq,lambada_openai --data $input/bench --out "$out/eval" --log-samples
+done
 $bin/keel-convert "$out/pre" "$out/pre-hf" --to hf --verify
 
-say "5/5 what happened"
+say "6/6 what happened"
 row() { printf '%-10s %6s %9s %9s %9s %12s %17s\n' "$@"; }
 {
   row scheme steps tokens seconds tokens/s "final loss" "validation loss"
@@ -64,6 +70,7 @@ echo "Files:"
 echo "  $out/data/                  token shards, manifest.json, report.json"
 echo "  $out/{keel,pre}/            run.json, metrics.jsonl, samples.jsonl, events.jsonl, report.json, checkpoints/"
 echo "  $out/{keel,pre}.txt         what each wrote"
+echo "  $out/eval/                  scores, in lm-evaluation-harness's files"
 echo "  $out/pre-hf/                the Pre-LN model as Hugging Face's Llama"
 echo "  $out/summary.txt            the table above"
 say "done in $((SECONDS - started)) s"

@@ -33,6 +33,8 @@ class Quickstart(ToolTest):
             configs.append(report["config"])
             self.assertTrue((out / f"{scheme}.txt").read_text().startswith("ROMEO:\n"))
             self.assertIn('"step":3,', (out / scheme / "samples.jsonl").read_text())
+            (scores,) = (out / "eval").glob(f"*__{scheme}/results_*.json")
+            self.assertEqual(json.loads(scores.read_text())["n-samples"]["sciq"], {"original": 16, "effective": 16})
         self.assertEqual(*configs)
         self.assertEqual(json.loads((out / "pre-hf" / "config.json").read_text())["architectures"], ["LlamaForCausalLM"])
         for path in re.findall(r"^  (\S.*?)/?  +", result.stdout.split("Files:")[1], re.M):

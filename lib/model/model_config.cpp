@@ -18,7 +18,6 @@ void require(bool holds, const std::string& message) {
 /// what is too large is told by the plan, not by a crash.
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 constexpr int64_t kWidest = int64_t{1} << 24;
-constexpr int64_t kMostBlocks = 100'000;
 
 void require_size(int64_t value, const char* name, int64_t largest) {
   require(value >= 1 && value <= largest, std::string(name) + " must be given, from 1 to " + std::to_string(largest) +
@@ -40,7 +39,7 @@ ModelConfig resolved(ModelConfig c) {
   require_size(c.vocab_size, "vocab_size", kMostTokens);
   require_size(c.hidden_size, "hidden_size", kWidest);
   require_size(c.intermediate_size, "intermediate_size", kWidest);
-  require_size(c.num_hidden_layers, "num_hidden_layers", kMostBlocks);
+  require_size(c.num_hidden_layers, "num_hidden_layers", kMostModelBlocks);
   require_size(c.num_attention_heads, "num_attention_heads", kWidest);
   if (c.num_key_value_heads == 0) c.num_key_value_heads = c.num_attention_heads;
   require_size(c.num_key_value_heads, "num_key_value_heads", kWidest);

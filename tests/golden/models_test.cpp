@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -135,7 +136,8 @@ TEST_P(GoldenModel, GreedyTokensThroughTheCache) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, ::testing::ValuesIn(model_folders()), [](const auto& info) {
   std::string name = info.param.parent_path().parent_path().filename().string() + "_" + info.param.filename().string();
-  std::replace(name.begin(), name.end(), '-', '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 });
 

@@ -9,15 +9,15 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
+import sentencepiece
+import tokenizers
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from keel_files import write_megatron  # noqa: E402
 
 SIZES = dict(vocab_size=48, hidden_size=24, intermediate_size=28, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128)
@@ -26,7 +26,7 @@ LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_fac
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 # The name that this version of transformers gives a cache.
 CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
-LENGTH, NEW_TOKENS = 48, 16
+LENGTH, KEPT, NEW_TOKENS = 48, 24, 16  # positions run, positions whose logits are kept, tokens generated
 
 
 # How people spell a config.json: each takes the keys that transformers 5 wrote and changes them in place.
@@ -192,8 +192,11 @@ def write_golden(folder, **keywords):
     ids = torch.randint(vocabulary, (2, LENGTH), generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         logits = model(ids, use_cache=False).logits
-        prompt = ids[0, :16].tolist()
-        new, gap = greedy(model, prompt)
+        for first in range(LENGTH - 16):
+            prompt = ids[0, first:first + 16].tolist()
+            new, gap = greedy(model, prompt)
+            if gap >= 1e-3:
+                break
         whole = model(torch.tensor([prompt + new]), use_cache=False).logits[0, 15:-1].argmax(-1).tolist()
         start = torch.tensor([prompt])
         generated = model.generate(start, attention_mask=torch.ones_like(start), max_new_tokens=NEW_TOKENS, do_sample=False,
@@ -208,7 +211,7 @@ def write_golden(folder, **keywords):
               "greedy": {"prompt": prompt, "new_tokens": new, "smallest top-1 minus top-2": gap},
               "transformers": transformers.__version__, "torch": torch.__version__}
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
-    save_file({"logits_f32": logits.contiguous()}, folder / "golden.safetensors")
+    save_file({"logits_f32": logits[:, -KEPT:].contiguous()}, folder / "golden.safetensors")
     return True
 
 
@@ -223,6 +226,107 @@ def import_models(out, names):
         print(name, flush=True)
 
 
+# What keel-train makes: the class that transformers must open it with, the tokenizer, and the keys of the config's
+# group "model" that differ from TRAINED.
+TRAINED = dict(initializer_range=0.3, hidden_size=24, intermediate_size=28, num_hidden_layers=3, num_attention_heads=4,
+               num_key_value_heads=2)
+EXPORTS = {
+    "pre": ("LlamaForCausalLM", "bpe", dict(residual_scheme="pre")),
+    "pre-options": ("LlamaForCausalLM", "spm", dict(residual_scheme="pre", attention_bias=True, mlp_bias=True, head_dim=10,
+                                                    tie_word_embeddings=True, rope_theta=500.0, rms_norm_eps=1e-4)),
+    "pre-window": ("MistralForCausalLM", "spm", dict(residual_scheme="pre", sliding_window=7)),
+    "pre-qkv-bias": ("Qwen2ForCausalLM", "bpe", dict(residual_scheme="pre", qkv_bias=True, tie_word_embeddings=True)),
+    "pre-qk-norm": ("Qwen3ForCausalLM", "bpe", dict(residual_scheme="pre", qk_norm=True, head_dim=8)),
+    "pre-odd-heads": ("KeelForCausalLM", "bpe", dict(residual_scheme="pre", num_attention_heads=5, head_dim=6,
+                                                     num_key_value_heads=1)),
+    "pre-without-norm": ("KeelForCausalLM", "bpe", dict(residual_scheme="pre", final_norm=False)),
+    "pre-norm-and-bias": ("KeelForCausalLM", "bpe", dict(residual_scheme="pre", qk_norm=True, qkv_bias=True)),
+    "keel": ("KeelForCausalLM", "bpe", {}),
+    "keel-alpha": ("KeelForCausalLM", "spm", dict(residual_alpha=2.5, tie_word_embeddings=True)),
+    "keel-biases": ("KeelForCausalLM", "bpe", dict(attention_bias=True, mlp_bias=True)),
+    "keel-options": ("KeelForCausalLM", "spm", dict(qk_norm=True, qkv_bias=True, head_dim=10, sliding_window=9,
+                                                    rope_theta=300.0)),
+    "keel-final-norm": ("KeelForCausalLM", "bpe", dict(final_norm=True)),
+}
+# Keys that a folder's config.json can have and a run's cannot.
+EDITED = {
+    "keel-llama3": dict(rope_scaling={key: LLAMA3[key] for key in LLAMA3 if key != "rope_theta"}),
+    "keel-linear": dict(rope_scaling={"rope_type": "linear", "factor": 3.0}),
+    "keel-layer-types": dict(sliding_window=5, layer_types=sliding(True, False, True)),
+}
+TEXTS = ["Once upon a  time\n", " leading", "trailing  ", "a\tb\r\nc", "日本語 é ①", "🤗 zero", "", "  ", "don't 12345 3.14"]
+
+
+def keel(program, *arguments, **keywords):
+    command = [str(pathlib.Path(os.environ["KEEL_BIN"]) / program), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, **keywords)
+    if result.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: {result.returncode}\n{result.stderr}")
+    return result.stdout
+
+
+def write_tokenizers(work):
+    """A byte-level tokenizer.json and a sentencepiece model, and data sets encoded with them."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    text = work / "text.txt"
+    text.write_text("".join((root / name).read_text() for name in ("README.md", "CONTRIBUTING.md")) * 2)
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train([str(text)], vocab_size=300, special_tokens=["<|endoftext|>"], show_progress=False)
+    (work / "bpe").mkdir()
+    tokenizer.save(str(work / "bpe" / "tokenizer.json"))
+    (work / "spm").mkdir()
+    sentencepiece.SentencePieceTrainer.train(input=str(text), model_prefix=str(work / "spm" / "tokenizer"), vocab_size=400,
+                                             model_type="bpe", byte_fallback=True, minloglevel=2)
+    for kind in ("bpe", "spm"):
+        keel("keel-tokenize", "encode", text, "--documents", "line", "--tokenizer", work / kind, "--out", work / f"data-{kind}",
+             "--progress", "none", *(["--prepend-bos"] if kind == "spm" else []))
+
+
+def check_tokenizer(folder):
+    theirs = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    for text in TEXTS:
+        ours = keel("keel-tokenize", "ids", "--tokenizer", folder, "--whole", "-", input=text).split()
+        if theirs(text, add_special_tokens=False).input_ids != [int(id) for id in ours]:
+            raise SystemExit(f"{folder}: {text!r}: {theirs(text).input_ids} {ours}")
+    config = json.loads((folder / "config.json").read_text())
+    if theirs.eos_token_id is None or theirs.eos_token_id != config["eos_token_id"]:
+        raise SystemExit(f"{folder}: eos {theirs.eos_token_id} {config['eos_token_id']}")
+    if GenerationConfig.from_pretrained(folder).eos_token_id != config["eos_token_id"]:
+        raise SystemExit(f"{folder}: generation_config.json has another eos")
+
+
+def check_export(folder, wanted):
+    config = json.loads((folder / "config.json").read_text())
+    if config["architectures"] != [wanted]:
+        raise SystemExit(f"{folder}: {config['architectures']}, wanted {wanted}")
+    own = {} if wanted != "KeelForCausalLM" else {"trust_remote_code": True}
+    if not write_golden(folder, **own):
+        raise SystemExit(f"{folder}: greedy tokens hang on rounding")
+    check_tokenizer(folder)
+    print(folder.name, flush=True)
+
+
+def export_models(out, names):
+    with tempfile.TemporaryDirectory(prefix="keel-peer-") as name:
+        work = pathlib.Path(name)
+        write_tokenizers(work)
+        for name, (wanted, tokenizer, model) in EXPORTS.items():
+            config = {"model": {**TRAINED, **model}, "data": {"path": str(work / f"data-{tokenizer}"), "sequence_length": 64},
+                      "train": {"steps": 3, "batch_sequences": 4, "seed": 1}, "optimizer": {"learning_rate": 0.05},
+                      "schedule": {"name": "constant"}}
+            (work / "train.json").write_text(json.dumps(config))
+            keel("keel-train", "--config", work / "train.json", "--out", work / name, "--progress", "none", "--threads", "1")
+            keel("keel-convert", work / name, out / name, "--to", "hf", "--verify", "--max-shard-size",
+                 "20KB" if name == "keel" else "5GB", "--progress", "none")
+            check_export(out / name, wanted)
+        for name, keys in EDITED.items():
+            keel("keel-convert", work / "keel", work / name, "--to", "keel", "--progress", "none")
+            path = work / name / "config.json"
+            path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+            keel("keel-convert", work / name, out / name, "--to", "hf", "--progress", "none")
+            check_export(out / name, "KeelForCausalLM")
+
+
 def main():
     torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()
@@ -230,8 +334,7 @@ def main():
     command, out, *names = sys.argv[1:]
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    if command == "import":
-        import_models(out, names)
+    {"import": import_models, "export": export_models}[command](out, names)
 
 
 if __name__ == "__main__":

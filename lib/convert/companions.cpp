@@ -1,0 +1,76 @@
+#include "keel/convert/companions.h"
+
+#include <algorithm>
+#include <array>
+
+#include <nlohmann/json.hpp>
+
+#include "keel/base/files.h"
+#include "keel/base/json.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Files that travel with a model, byte for byte.
+constexpr std::array kCompanions{
+    "generation_config.json",  "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
+    "special_tokens_map.json", "vocab.json",     "merges.txt",      "added_tokens.json",
+    "chat_template.jinja"};
+
+bool has(const std::vector<Companion>& files, std::string_view name) {
+  return std::any_of(files.begin(), files.end(), [&](const Companion& file) { return file.name == name; });
+}
+
+Companion json_file(const std::string& name, const Json& json) {
+  return {name, json_text(json, 2) + "\n"};
+}
+
+Json generation_config(const SpecialTokens& special) {
+  Json json{{"_from_model_config", true}};
+  if (special.bos_id) json["bos_token_id"] = *special.bos_id;
+  if (special.eos_id) json["eos_token_id"] = *special.eos_id;
+  json["transformers_version"] = "4.44.0";
+  return json;
+}
+
+/// The class that takes the tokenizer's file as it is: those named after families add rules of their own.
+Json tokenizer_config(const SpecialTokens& special, int64_t max_positions) {
+  Json json{{"tokenizer_class", "PreTrainedTokenizerFast"},
+            {"add_bos_token", special.adds_bos},
+            {"add_eos_token", special.adds_eos}};
+  if (!special.bos.empty()) json["bos_token"] = special.bos;
+  if (!special.eos.empty()) json["eos_token"] = special.eos;
+  if (!special.unk.empty()) json["unk_token"] = special.unk;
+  json["clean_up_tokenization_spaces"] = false;
+  if (max_positions > 0) json["model_max_length"] = max_positions;
+  return json;
+}
+
+}  // namespace
+
+std::vector<Companion> companions_of(const ModelFolder& source) {
+  std::vector<Companion> files;
+  for (const char* name : kCompanions) {
+    const fs::path path = fs::path(source.path) / name;
+    std::error_code code;
+    if (fs::is_regular_file(path, code)) files.push_back({name, read_file(path)});
+  }
+  return files;
+}
+
+std::vector<Companion> missing_companions(const std::vector<Companion>& present, const SpecialTokens& special,
+                                          int64_t max_positions) {
+  std::vector<Companion> files;
+  if (!has(present, "generation_config.json") && (special.bos_id || special.eos_id)) {
+    files.push_back(json_file("generation_config.json", generation_config(special)));
+  }
+  const bool has_tokenizer = has(present, "tokenizer.json") || has(present, "tokenizer.model");
+  if (has_tokenizer && !has(present, "tokenizer_config.json")) {
+    files.push_back(json_file("tokenizer_config.json", tokenizer_config(special, max_positions)));
+  }
+  return files;
+}
+
+}  // namespace keel

@@ -13,6 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kMaxCompanion = int64_t{256} << 20;
+
 /// Files that travel with a model, byte for byte.
 constexpr std::array kCompanions{
     "generation_config.json",  "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
@@ -55,7 +57,7 @@ std::vector<Companion> companions_of(const ModelFolder& source) {
   for (const char* name : kCompanions) {
     const fs::path path = fs::path(source.path) / name;
     std::error_code code;
-    if (fs::is_regular_file(path, code)) files.push_back({name, read_file(path)});
+    if (fs::is_regular_file(path, code)) files.push_back({name, read_regular_file(path, kMaxCompanion)});
   }
   return files;
 }

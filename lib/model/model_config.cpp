@@ -58,7 +58,8 @@ ModelConfig resolved(ModelConfig c) {
   require(c.rms_norm_eps > 0, "rms_norm_eps must be above 0");
   require(c.rope_theta > 0, "rope_theta must be above 0");
   require(c.initializer_range >= 0, "initializer_range must not be negative");
-  require(c.max_position_embeddings >= 0, "max_position_embeddings must not be negative");
+  require(c.max_position_embeddings >= 0 && c.max_position_embeddings <= kMostTokens,
+          "max_position_embeddings must be from 0 to " + std::to_string(kMostTokens));
   require_rope_scaling(c.rope_scaling);
   require(c.sliding_window >= 0, "sliding_window must not be negative");
   require(c.sliding_layers.empty() || static_cast<int64_t>(c.sliding_layers.size()) == c.num_hidden_layers,

@@ -185,7 +185,7 @@ std::vector<bool> read_layer_types(const ConfigReader& read, int64_t blocks) {
   if (!types->is_array()) throw read.error("layer_types", "layer_types must be a list");
   for (const Json& type : *types) {
     if (type != "full_attention" && type != "sliding_attention") {
-      throw read.error("layer_types", "layer type " + json_text(type) + " is not supported",
+      throw read.error("layer_types", "layer_types: " + json_text(type) + " is not supported",
                        "it runs full_attention and sliding_attention");
     }
     sliding.push_back(type == "sliding_attention");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -168,7 +169,7 @@ void check_report(const Options& options, const ModelFolder& source) {
       {source.path, options.find_text("DST").value_or(""), options.find_text("--text").value_or("")});
 }
 
-/// {"path", "tokens", "source", "result"}: nats a token. Error(format) where equal weights give another loss.
+/// {"path", "tokens", "source", "result"}: nats a token. Error(format) where weights of the same dtype give another loss.
 Json compare_losses(const Options& options, const ModelFolder& source, const ModelFolder& result) {
   const std::string path = options.text("--text");
   const std::string text = read_file(path);
@@ -179,14 +180,17 @@ Json compare_losses(const Options& options, const ModelFolder& source, const Mod
     return text_loss(ctx, folder, *tokenizer, text, path, [] { return stop_requested(); });
   };
   const TextLoss before = loss(source), after = loss(result);
-  const bool is_exact = !options.has("--dtype");
-  if (is_exact && before.nats_per_token != after.nats_per_token) {
+  const bool is_equal = before.nats_per_token == after.nats_per_token ||
+                        (std::isnan(before.nats_per_token) && std::isnan(after.nats_per_token));
+  if (!options.has("--dtype") && !is_equal) {
     throw Error(ErrorKind::format,
                 fmt::format("the result's loss is {}, the source's {}", after.nats_per_token, before.nats_per_token),
-                result.path);
+                options.text("DST"));
   }
-  return {
-      {"path", path}, {"tokens", before.tokens}, {"source", before.nats_per_token}, {"result", after.nats_per_token}};
+  Json losses{{"path", path}, {"tokens", before.tokens}};
+  set_number(losses, "source", before.nats_per_token);
+  set_number(losses, "result", after.nats_per_token);
+  return losses;
 }
 
 Json results_of(const ConvertedModel& model, const Options& options, int64_t compared, const Json& losses) {
@@ -208,9 +212,12 @@ std::string summary(const Options& options, const ConvertedModel& model, const J
                                  format_count(static_cast<double>(model.parameters)), model.tensors,
                                  options.flag("--verify") ? ", verified" : "");
   if (!losses.is_null()) {
-    text += fmt::format("loss on {}: source {:.9f}, result {:.9f} nats a token ({} tokens)\n",
-                        losses["path"].get<std::string>(), losses["source"].get<double>(),
-                        losses["result"].get<double>(), losses["tokens"].get<int64_t>());
+    const auto loss = [&](const char* key) {
+      return losses[key].is_null() ? std::string("not finite") : fmt::format("{:.9f}", losses[key].get<double>());
+    };
+    text +=
+        fmt::format("loss on {}: source {}, result {} nats a token ({} tokens)\n", losses["path"].get<std::string>(),
+                    loss("source"), loss("result"), losses["tokens"].get<int64_t>());
   }
   return text;
 }

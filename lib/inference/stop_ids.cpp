@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/base/files.h"
+#include "keel/base/json.h"
 
 namespace keel {
 namespace {

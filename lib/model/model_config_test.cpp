@@ -9,6 +9,7 @@
 #include "keel/base/error.h"
 #include "keel/model/arena.h"
 #include "keel/model/model_config_json.h"
+#include "support/mutate.h"
 
 namespace keel {
 namespace {
@@ -218,6 +219,25 @@ TEST(ModelConfigJson, WhatIsNotRunIsRefusedByName) {
   EXPECT_NE(refusal(json_text(windowed)).find("no sliding_window"), std::string::npos);
   refusal("[1]");
   refusal("{}");
+}
+
+TEST(ModelConfigJson, MutatedFilesAreReadOrRefused) {
+  ModelConfig config = keel_64();
+  config.sliding_window = 7;
+  config.sliding_layers.assign(32, true);
+  config.rope_scaling = {RopeScaling::Kind::llama3, 8, 1.5, 4.5, 8192};
+  const std::string text = json_text(model_config_json(config), 1);
+  testing::Random random(5);
+  int accepted = 0;
+  for (int i = 0; i < 3000; ++i) {
+    try {
+      (void)parse_model_config(testing::mutated(text, random), "config.json");
+      ++accepted;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::format) << error.what();
+    }
+  }
+  EXPECT_GT(accepted, 0);
 }
 
 TEST(TrainFlops, AgainstACountByHand) {

@@ -37,11 +37,11 @@ Json generation_config(const SpecialTokens& special) {
   return json;
 }
 
-/// The class that takes the tokenizer's file as it is: those named after families add rules of their own.
-Json tokenizer_config(const SpecialTokens& special, int64_t max_positions) {
-  Json json{{"tokenizer_class", "PreTrainedTokenizerFast"},
-            {"add_bos_token", special.adds_bos},
-            {"add_eos_token", special.adds_eos}};
+/// A tokenizer.json is taken as it is by the class named here, with rules of their own by those named after families.
+/// Which class converts a sentencepiece model rightly depends on the version of transformers: it chooses itself.
+Json tokenizer_config(const SpecialTokens& special, int64_t max_positions, bool is_json) {
+  Json json{{"add_bos_token", special.adds_bos}, {"add_eos_token", special.adds_eos}};
+  if (is_json) json["tokenizer_class"] = "PreTrainedTokenizerFast";
   if (!special.bos.empty()) json["bos_token"] = special.bos;
   if (!special.eos.empty()) json["eos_token"] = special.eos;
   if (!special.unk.empty()) json["unk_token"] = special.unk;
@@ -68,9 +68,9 @@ std::vector<Companion> missing_companions(const std::vector<Companion>& present,
   if (!has(present, "generation_config.json") && (special.bos_id || special.eos_id)) {
     files.push_back(json_file("generation_config.json", generation_config(special)));
   }
-  const bool has_tokenizer = has(present, "tokenizer.json") || has(present, "tokenizer.model");
-  if (has_tokenizer && !has(present, "tokenizer_config.json")) {
-    files.push_back(json_file("tokenizer_config.json", tokenizer_config(special, max_positions)));
+  const bool is_json = has(present, "tokenizer.json");
+  if ((is_json || has(present, "tokenizer.model")) && !has(present, "tokenizer_config.json")) {
+    files.push_back(json_file("tokenizer_config.json", tokenizer_config(special, max_positions, is_json)));
   }
   return files;
 }

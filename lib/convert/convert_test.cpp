@@ -73,6 +73,9 @@ TEST_F(Convert, FilesThatTransformersMissesAreWritten) {
   EXPECT_EQ(tokenizer["add_bos_token"], true);
   EXPECT_EQ(tokenizer["eos_token"], "</s>");
   EXPECT_FALSE(tokenizer.contains("unk_token"));
+  EXPECT_FALSE(tokenizer.contains("tokenizer_class"));
+  EXPECT_NE(missing_companions({{"tokenizer.json", ""}}, special, 16)[1].content.find("PreTrainedTokenizerFast"),
+            std::string::npos);
   EXPECT_EQ(missing_companions({{"tokenizer.json", ""}, {"tokenizer_config.json", ""}, {"generation_config.json", ""}},
                                special, 16)
                 .size(),

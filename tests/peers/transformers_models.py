@@ -246,6 +246,8 @@ EXPORTS = {
     "keel-biases": ("KeelForCausalLM", "bpe", dict(attention_bias=True, mlp_bias=True)),
     "keel-options": ("KeelForCausalLM", "spm", dict(qk_norm=True, qkv_bias=True, head_dim=10, sliding_window=9,
                                                     rope_theta=300.0)),
+    "keel-v1": ("KeelForCausalLM", "bpe", dict(residual_scheme="keel_v1")),
+    "post": ("KeelForCausalLM", "spm", dict(residual_scheme="post", rms_norm_eps=1e-3)),
     "keel-final-norm": ("KeelForCausalLM", "bpe", dict(final_norm=True)),
 }
 # Keys that a folder's config.json can have and a run's cannot.

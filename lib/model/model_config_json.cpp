@@ -225,14 +225,21 @@ void read_biases(const ConfigReader& read, const std::string& type, ModelConfig&
   c.qk_norm = read.boolean("qk_norm", false);
 }
 
+/// A size that null asks to be derived from others.
+void read_derived(const ConfigReader& read, const std::string& key, int64_t& size) {
+  if (!read.has(key)) return;
+  size = read.integer(key, 0);
+  if (size < 1 && read.find(key) != nullptr) throw read.error(key, key + " must be 1 or more");
+}
+
 void read_sizes(const ConfigReader& read, ModelConfig& c) {
   c.vocab_size = read.integer("vocab_size", c.vocab_size);
   c.hidden_size = read.integer("hidden_size", c.hidden_size);
   c.intermediate_size = read.integer("intermediate_size", c.intermediate_size);
   c.num_hidden_layers = read.integer("num_hidden_layers", c.num_hidden_layers);
   c.num_attention_heads = read.integer("num_attention_heads", c.num_attention_heads);
-  if (read.has("num_key_value_heads")) c.num_key_value_heads = read.integer("num_key_value_heads", 0);
-  if (read.has("head_dim")) c.head_dim = read.integer("head_dim", 0);
+  read_derived(read, "num_key_value_heads", c.num_key_value_heads);
+  read_derived(read, "head_dim", c.head_dim);
   c.max_position_embeddings = read.integer("max_position_embeddings", c.max_position_embeddings);
   c.rms_norm_eps = read.real("rms_norm_eps", c.rms_norm_eps);
   c.initializer_range = read.real("initializer_range", c.initializer_range);

@@ -205,6 +205,8 @@ TEST(ModelConfigJson, WhatIsNotRunIsRefusedByName) {
   }
   EXPECT_NE(with("sliding_window", -1).find("sliding_window"), std::string::npos);
   EXPECT_NE(with("residual_scheme", "kel").find("did you mean 'keel'"), std::string::npos);
+  EXPECT_NE(with("num_key_value_heads", 0).find("num_key_value_heads"), std::string::npos);
+  EXPECT_NE(with("head_dim", 0).find("head_dim"), std::string::npos);
   EXPECT_NE(with("hidden_size", -3).find("hidden_size"), std::string::npos);
   EXPECT_NE(with("hidden_size", 64.5).find("hidden_size"), std::string::npos);
   EXPECT_NE(with("vocab_size", uint64_t{1} << 63).find("vocab_size"), std::string::npos);

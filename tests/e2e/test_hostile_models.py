@@ -6,19 +6,23 @@ import random
 import resource
 import shutil
 import struct
-import time
 
 from keel_files import write_megatron
-from keel_tools import ToolTest, tool
+from keel_tools import ToolTest, run, tool
 from model_folders import header_and_data, llama_config, random_tensors, safetensors_bytes, write_model, write_weights
 
 MEMORY = 2 << 30
-SECONDS = 3  # a second on an idle machine
+SECONDS = 2  # of processor time, about a second on a machine of today; what waits for ever meets run_limited's timeout
 
 
 def is_sanitized():
     with open(tool("keel-convert"), "rb") as f:
         return b"__asan_init" in f.read()
+
+
+def seconds_used():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def limit_memory():
@@ -41,10 +45,10 @@ class HostileTest(ToolTest):
     def refuse(self, folder, names, code=3, tool_name="keel-convert", arguments=("--info",)):
         """One line with every one of `names`, in time, whatever the folder says about sizes."""
         codes = code if isinstance(code, tuple) else (code,)
-        start = time.monotonic()
+        start = seconds_used()
         with self.subTest(tool=tool_name, names=names):
             result = self.check_one_of(tool_name, *(folder if a == "MODEL" else a for a in ("MODEL", *arguments)), codes=codes)
-            self.assertLess(time.monotonic() - start, SECONDS * (5 if is_sanitized() else 1), result.stderr[:300])
+            self.assertLess(seconds_used() - start, SECONDS * (5 if is_sanitized() else 1), result.stderr[:300])
             self.assertLess(len(result.stderr), 4000)
             errors = [line for line in result.stderr.splitlines() if ": error: " in line]
             for name in names if isinstance(names, (list, tuple)) else [names]:
@@ -59,7 +63,6 @@ class HostileTest(ToolTest):
         return result
 
     def run_limited(self, name, *arguments):
-        from keel_tools import run
         return run(name, *arguments, preexec_fn=limit_memory, timeout=60)
 
 
@@ -187,7 +190,7 @@ class Configs(HostileTest):
     def test_sizes_are_not_believed(self):
         for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                     "num_key_value_heads", "head_dim"):
-            for value in (-1, 1 << 31, 1 << 40, 10**9, (1 << 63) - 1, 1 << 63, 10**400, 2.5, 8.0, "8", [8], True, {}):
+            for value in (0, -1, 1 << 31, 1 << 40, 10**9, (1 << 63) - 1, 1 << 63, 10**400, 2.5, 8.0, "8", [8], True, {}):
                 # What is just large is told by the tensors, what no double holds by its place.
                 told = "model.embed_tokens.weight" if (key, value) == ("vocab_size", 10**9) else key
                 self.bad("config.json" if value == 10**400 else told, **{key: value})
@@ -240,10 +243,7 @@ class Configs(HostileTest):
             self.refuse(bad, name, tool_name="keel-convert", arguments=(self.dir / "out", "--to", "hf"))
             self.refuse(bad, name, tool_name="keel-eval", arguments=("--text", self.dir / "text.txt"))
             self.refuse(bad, name, tool_name="keel-generate", arguments=("--prompt", "a", "--max-tokens", "2"))
-            start = time.monotonic()
-            result = self.check_one_of("keel-train", *train, "--init", bad, codes=(3,))
-            self.assertLess(time.monotonic() - start, 5 * SECONDS)
-            self.assertIn(name, result.stderr)
+            self.assertIn(name, self.check_one_of("keel-train", *train, "--init", bad, codes=(3,)).stderr)
         self.assertFalse((self.dir / "out").exists())
 
 
@@ -316,10 +316,10 @@ class OtherFiles(HostileTest):
             (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
             text = self.dir / "long.txt"
             text.write_text("a" * 60 + "c")
-            start = time.monotonic()
+            start = seconds_used()
             result = self.run_limited("keel-eval", folder, "--text", text)
             self.assertIn(result.returncode, (0, 2, 3), pattern + result.stderr)
-            self.assertLess(time.monotonic() - start, SECONDS * (5 if is_sanitized() else 1), pattern)
+            self.assertLess(seconds_used() - start, SECONDS * (5 if is_sanitized() else 1), pattern)
 
     def test_things_that_are_no_files(self):
         for name in ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json", "model.safetensors.index.json"):

@@ -1,6 +1,8 @@
 /// keel-convert: exchanges model folders with the ecosystem. Options, calls into the library, exit code.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -13,13 +15,18 @@
 #include "keel/base/output.h"
 #include "keel/base/quantity.h"
 #include "keel/base/report.h"
+#include "keel/base/signals.h"
 #include "keel/base/tool.h"
 #include "keel/convert/convert.h"
 #include "keel/convert/model_info.h"
+#include "keel/eval/text_loss.h"
+#include "keel/model/model_config_json.h"
 #include "keel/tokenizer/tokenizer.h"
 
 namespace keel {
 namespace {
+
+namespace fs = std::filesystem;
 
 Tool convert_tool() {
   Tool tool{.name = "keel-convert", .summary = "Exchange models between Keel and Hugging Face folders."};
@@ -46,8 +53,13 @@ Tool convert_tool() {
       {.name = "--verify",
        .type = OptionType::flag,
        .help = "Read the result again and compare every tensor with the source."},
+      {.name = "--text",
+       .type = OptionType::file,
+       .value = "FILE",
+       .help = "With --verify: compare the loss on this text too; an equal dtype must give the equal number."},
       {.name = "--info", .type = OptionType::flag, .help = "Print what SRC holds; write nothing."},
       {.name = "--json", .type = OptionType::flag, .help = "Print --info as JSON."},
+      threads_option(),
       force_option(),
       report_option(),
       progress_option(),
@@ -72,6 +84,31 @@ int print_info(const Options& options, const ModelFolder& source) {
   return kExitOk;
 }
 
+/// Null if there is none, or none that can be read (a warning then: its files are copied all the same).
+std::shared_ptr<const Tokenizer> tokenizer_of(const ModelFolder& source) {
+  if (source.tokenizer_path.empty()) return nullptr;
+  try {
+    return load_tokenizer(source.tokenizer_path);
+  } catch (const Error& error) {
+    log::warn("the tokenizer is copied unread: {}", error.what());
+    return nullptr;
+  }
+}
+
+SpecialTokens special_tokens(const Tokenizer* tokenizer) {
+  SpecialTokens special;
+  if (tokenizer == nullptr) return special;
+  const auto text = [&](std::optional<int32_t> id) { return id ? tokenizer->piece(*id) : std::string(); };
+  special.bos_id = tokenizer->bos_id();
+  special.eos_id = tokenizer->eos_id();
+  special.bos = text(special.bos_id);
+  special.eos = text(special.eos_id);
+  special.unk = text(tokenizer->unk_id());
+  special.adds_bos = tokenizer->adds_bos();
+  special.adds_eos = tokenizer->adds_eos();
+  return special;
+}
+
 ConvertOptions convert_options(const Options& options, const ModelFolder& source) {
   ConvertOptions convert;
   convert.format = options.text("--to") == "keel" ? ModelFormat::keel : ModelFormat::hugging_face;
@@ -80,19 +117,83 @@ ConvertOptions convert_options(const Options& options, const ModelFolder& source
   if (dtype == "f32") convert.dtype = StoredType::F32;
   if (dtype == "f16") convert.dtype = StoredType::F16;
   if (dtype == "bf16") convert.dtype = StoredType::BF16;
-  if (!source.tokenizer_path.empty()) {
-    try {
-      const auto tokenizer = load_tokenizer(source.tokenizer_path);
-      convert.bos_id = tokenizer->bos_id();
-      convert.eos_id = tokenizer->eos_id();
-    } catch (const Error& error) {
-      log::warn("the tokenizer is copied unread: {}", error.what());
-    }
-  }
+  convert.special = special_tokens(tokenizer_of(source).get());
   return convert;
 }
 
-Json results_of(const ConvertedModel& model, const Options& options, int64_t compared) {
+/// Misuse that the options alone show.
+void check_options(const Options& options) {
+  if (options.flag("--info")) {
+    for (const char* name : {"DST", "--to", "--dtype", "--verify", "--text"}) {
+      const bool given = std::string_view(name) == "--verify" ? options.flag(name) : options.has(name);
+      if (given) throw Error(ErrorKind::usage, "--info writes nothing, but " + std::string(name) + " is given");
+    }
+    return;
+  }
+  if (options.flag("--json")) throw Error(ErrorKind::usage, "--json goes with --info");
+  if (!options.has("DST")) throw Error(ErrorKind::usage, "DST must be given", "", "or --info to look at SRC");
+  if (!options.has("--to")) throw Error(ErrorKind::usage, "--to must be given", "", "keel or hf");
+  if (options.has("--text") && !options.flag("--verify")) {
+    throw Error(ErrorKind::usage, "--text compares losses, which is part of --verify", "", "give both");
+  }
+}
+
+/// True if `path` is `folder` or lies in it, by whatever name.
+bool is_or_lies_in(const fs::path& path, const fs::path& folder) {
+  const fs::path inner = fs::weakly_canonical(path), outer = fs::weakly_canonical(folder);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+/// The source stays as it is: no output in it, and none that --force would replace it with.
+void check_destination(const Options& options, const ModelFolder& source) {
+  const std::string destination = options.text("DST");
+  const bool force = options.flag("--force");
+  if (is_or_lies_in(destination, source.path)) {
+    const bool same = is_or_lies_in(source.path, destination);
+    throw Error(ErrorKind::usage, same ? "source and destination are the same folder" : "DST lies in SRC", destination);
+  }
+  for (const std::string& path : {source.path, options.text("SRC"), options.find_text("--text").value_or("")}) {
+    if (!path.empty() && is_or_lies_in(path, destination)) {
+      throw Error(ErrorKind::usage, "DST holds what this command reads", destination, "it would replace " + path);
+    }
+  }
+  require_absent(destination, force);
+}
+
+/// What the report may not touch.
+void check_report(const Options& options, const ModelFolder& source) {
+  const auto path = options.find_text("--report");
+  if (!path) return;
+  Report::require_writable(
+      *path, options.flag("--force"),
+      {source.path, options.find_text("DST").value_or(""), options.find_text("--text").value_or("")});
+}
+
+/// {"path", "tokens", "source", "result"}: nats a token. Error(format) where weights of the same dtype give another loss.
+Json compare_losses(const Options& options, const ModelFolder& source, const ModelFolder& result) {
+  const std::string path = options.text("--text");
+  const std::string text = read_file(path);
+  const ModelConfig config = parse_model_config(source.config_text, source.config_path);
+  const auto tokenizer = load_model_tokenizer(source.tokenizer_path, config.vocab_size, source.path);
+  Context ctx(threads_of(options));
+  const auto loss = [&](const ModelFolder& folder) {
+    return text_loss(ctx, folder, *tokenizer, text, path, [] { return stop_requested(); });
+  };
+  const TextLoss before = loss(source), after = loss(result);
+  const bool is_equal = before.nats_per_token == after.nats_per_token ||
+                        (std::isnan(before.nats_per_token) && std::isnan(after.nats_per_token));
+  if (!options.has("--dtype") && !is_equal) {
+    throw Error(ErrorKind::format,
+                fmt::format("the result's loss is {}, the source's {}", after.nats_per_token, before.nats_per_token),
+                options.text("DST"));
+  }
+  Json losses{{"path", path}, {"tokens", before.tokens}};
+  set_number(losses, "source", before.nats_per_token);
+  set_number(losses, "result", after.nats_per_token);
+  return losses;
+}
+
+Json results_of(const ConvertedModel& model, const Options& options, int64_t compared, const Json& losses) {
   Json files = Json::array();
   for (const FileRecord& file : model.files) {
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.xxh3}});
@@ -102,21 +203,31 @@ Json results_of(const ConvertedModel& model, const Options& options, int64_t com
           {"parameters", model.parameters},
           {"tensors", model.tensors},
           {"verified_tensors", options.flag("--verify") ? Json(compared) : Json()},
+          {"text", losses},
           {"files", std::move(files)}};
+}
+
+std::string summary(const Options& options, const ConvertedModel& model, const Json& losses) {
+  std::string text = fmt::format("{}: {}, {} parameters, {} tensors{}\n", options.text("DST"), model.model_type,
+                                 format_count(static_cast<double>(model.parameters)), model.tensors,
+                                 options.flag("--verify") ? ", verified" : "");
+  if (!losses.is_null()) {
+    const auto loss = [&](const char* key) {
+      return losses[key].is_null() ? std::string("not finite") : fmt::format("{:.9f}", losses[key].get<double>());
+    };
+    text +=
+        fmt::format("loss on {}: source {}, result {} nats a token ({} tokens)\n", losses["path"].get<std::string>(),
+                    loss("source"), loss("result"), losses["tokens"].get<int64_t>());
+  }
+  return text;
 }
 
 int convert(const Options& options, const ModelFolder& source) {
   const std::string destination = options.text("DST");
-  if (!options.has("--to")) throw Error(ErrorKind::usage, "--to must be given", "", "keel or hf");
-  require_absent(destination, options.flag("--force"));
-  const std::filesystem::path from = std::filesystem::weakly_canonical(source.path);
-  if (from == std::filesystem::weakly_canonical(destination)) {
-    throw Error(ErrorKind::usage, "source and destination are the same folder", destination);
-  }
   Report report("keel.convert/1", "keel-convert", options.arguments());
   const ConvertOptions settings = convert_options(options, source);
   const std::unique_ptr<Progress> progress = make_progress(options);
-  (void)remove_stale_temporaries(std::filesystem::absolute(destination).parent_path());
+  (void)remove_stale_temporaries(fs::absolute(destination).parent_path());
   AtomicDirectory folder(destination);
   bool started = false;
   const ConvertedModel model =
@@ -126,34 +237,31 @@ int convert(const Options& options, const ModelFolder& source) {
       });
   progress->finish();
   int64_t compared = 0;
+  Json losses;
   if (options.flag("--verify")) {
-    compared = verify_conversion(source, open_model_folder(folder.temporary().string()));
-    log::info("{} tensors compared, all as they should be", compared);
+    const ModelFolder result = open_model_folder(folder.temporary().string());
+    compared = verify_conversion(source, result);
+    if (options.has("--text")) losses = compare_losses(options, source, result);
   }
   for (const SafetensorsFile& file : source.tensors.files()) {
     report.add_input({.path = file.path(), .bytes = file.bytes()});
   }
-  report.results() = results_of(model, options, compared);
+  if (options.has("--text")) report.add_input_file(options.text("--text"));
+  report.results() = results_of(model, options, compared, losses);
   report.write(folder.temporary() / "report.json");
   folder.commit(options.flag("--force"));
   if (const auto file = options.find_text("--report")) report.write(*file);
-  if (options.find_text("--report").value_or("") != "-") {
-    write_stdout(fmt::format("{}: {}, {} parameters, {} tensors{}\n", destination, model.model_type,
-                             format_count(static_cast<double>(model.parameters)), model.tensors,
-                             options.flag("--verify") ? ", verified" : ""));
-  }
+  if (options.find_text("--report").value_or("") != "-") write_stdout(summary(options, model, losses));
   return kExitOk;
 }
 
 int run_keel_convert(const Options& options) {
+  check_options(options);
   const ModelFolder source = open_model_folder(options.text("SRC"));
+  check_report(options, source);
   for (const std::string& warning : source.warnings) log::warn("{}", warning);
-  if (options.flag("--info")) {
-    if (options.has("DST"))
-      throw Error(ErrorKind::usage, "--info writes nothing, but DST is given", options.text("DST"));
-    return print_info(options, source);
-  }
-  if (!options.has("DST")) throw Error(ErrorKind::usage, "DST must be given", "", "or --info to look at SRC");
+  if (options.flag("--info")) return print_info(options, source);
+  check_destination(options, source);
   return convert(options, source);
 }
 

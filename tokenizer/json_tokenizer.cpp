@@ -37,7 +37,7 @@ Family family_of(const TokenizerConfig& config, const VocabularyReader& vocabula
 }
 
 void read_merges(const fs::path& path, const VocabularyReader& vocabulary, TokenizerSpec& spec) {
-  const std::string text = read_file(path, kMaxMergesBytes);
+  const std::string text = read_regular_file(path, kMaxMergesBytes);
   if (find_invalid_utf8(text) >= 0) throw Error(ErrorKind::format, "not valid UTF-8", path.string());
   int64_t number = 0;
   for (size_t begin = 0; begin < text.size();) {

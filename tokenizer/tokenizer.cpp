@@ -87,7 +87,7 @@ fs::path find_tokenizer_file(const fs::path& path) {
 std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
   const fs::path file = find_tokenizer_file(path);
   (void)size_of_file(file);  // a pipe or device is no tokenizer
-  const std::string bytes = read_file(file, kMaxTokenizerBytes);
+  const std::string bytes = read_regular_file(file, kMaxTokenizerBytes);
   std::vector<fs::path> files{file};
   std::shared_ptr<Tokenizer> tokenizer = make_tokenizer(bytes, file, files);
   tokenizer->path_ = file;

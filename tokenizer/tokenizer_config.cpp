@@ -165,7 +165,7 @@ TokenizerConfig read_tokenizer_config(const fs::path& folder) {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const fs::path path = folder / name;
     if (!fs::is_regular_file(path)) continue;
-    const Json root = parse_json(read_file(path, kMaxConfigBytes), path.string(), ErrorKind::format);
+    const Json root = parse_json(read_regular_file(path, kMaxConfigBytes), path.string(), ErrorKind::format);
     const ConfigReader reader(root, path.string());
     if (path.filename() == "tokenizer_config.json") {
       read_config(reader, root, config);

@@ -5,8 +5,17 @@
 namespace keel {
 namespace {
 
+/// A part of a message may come from a file, so its length is anybody's: what is longer loses its end.
+std::string shortened(const std::string& text) {
+  constexpr size_t kLongest = 1000;
+  if (text.size() <= kLongest) return text;
+  size_t end = kLongest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
 std::string join(const std::string& message, const std::string& where, const std::string& hint) {
-  std::string line = message;
+  std::string line = shortened(message);
   if (!where.empty()) line += " (" + where + ")";
   if (!hint.empty()) line += ": " + hint;
   return line;

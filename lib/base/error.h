@@ -21,7 +21,8 @@ enum class ErrorKind {
 };
 
 /// The one exception type of the library. what() is one line: "what (where): hint", where and hint optional; control
-/// characters in it, from a file's name or its content, stand escaped (one_line in utf8.h).
+/// characters in it, from a file's name or its content, stand escaped (one_line in utf8.h), and of a `what` with a
+/// `where` at most 1000 bytes are kept.
 class KEEL_API Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message);

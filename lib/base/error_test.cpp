@@ -12,6 +12,12 @@ TEST(Error, JoinsMessagePlaceAndHint) {
   EXPECT_STREQ(Error(ErrorKind::io, "cannot read", "", "make it").what(), "cannot read: make it");
 }
 
+TEST(Error, ALongMessageLosesItsEndNotItsPlace) {
+  const std::string what =
+      Error(ErrorKind::format, std::string(999, 'x') + "\u00e9" + std::string(100'000, 'x'), "a.json").what();
+  EXPECT_EQ(what, std::string(999, 'x') + "... (a.json)");
+}
+
 TEST(Error, EveryKindHasTheExitCodeOfTheContract) {
   EXPECT_EQ(exit_code(ErrorKind::internal), 1);
   EXPECT_EQ(exit_code(ErrorKind::usage), 2);

@@ -53,8 +53,18 @@ std::string read_file(const fs::path& path, int64_t max_bytes, ErrorKind too_lar
   return read_descriptor(file.get(), path, max_bytes, too_large);
 }
 
+std::string read_regular_file(const fs::path& path, int64_t max_bytes, ErrorKind too_large) {
+  const Descriptor file = open_regular_file(path);
+  return read_descriptor(file.get(), path, max_bytes, too_large);
+}
+
 std::string read_stdin(int64_t max_bytes, ErrorKind too_large) {
   return read_descriptor(STDIN_FILENO, "stdin", max_bytes, too_large);
+}
+
+bool is_there(const fs::path& path) noexcept {
+  std::error_code code;
+  return fs::exists(fs::symlink_status(path, code));
 }
 
 int64_t size_of_file(const fs::path& path) {

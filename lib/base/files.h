@@ -19,6 +19,10 @@ KEEL_API Error system_error(std::string_view action, const std::filesystem::path
 /// max_bytes. "-" is not special.
 KEEL_API std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30,
                                ErrorKind too_large = ErrorKind::format);
+/// The same of a regular file, which is opened without waiting: Error(io) for a pipe, a device or a folder. For files
+/// that are found in somebody's folder.
+KEEL_API std::string read_regular_file(const std::filesystem::path& path, int64_t max_bytes,
+                                       ErrorKind too_large = ErrorKind::format);
 /// The same of stdin, "stdin" in messages.
 KEEL_API std::string read_stdin(int64_t max_bytes = int64_t{1} << 30, ErrorKind too_large = ErrorKind::format);
 
@@ -27,6 +31,9 @@ struct FileContent {
   std::string name;  ///< without a folder
   std::string bytes;
 };
+
+/// Whether something has this name, be it a link that leads nowhere: opening it then says what is wrong.
+KEEL_API bool is_there(const std::filesystem::path& path) noexcept;
 
 /// Bytes of a regular file. Error(io) if it is missing or something else.
 KEEL_API int64_t size_of_file(const std::filesystem::path& path);

@@ -50,6 +50,25 @@ TEST(ReadFile, NamesPathAndReason) {
   KEEL_EXPECT_ERROR(read_file(dir.path()), ErrorKind::io, "cannot read: Is a directory (" + dir.path().string() + ")");
 }
 
+TEST(ReadRegularFile, NeverWaitsForAPipe) {
+  const TempDir dir;
+  put_file(dir / "f", "text");
+  EXPECT_EQ(read_regular_file(dir / "f", 4), "text");
+  EXPECT_EQ(error_of([&] { read_regular_file(dir / "f", 3); }).kind(), ErrorKind::format);
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  KEEL_EXPECT_ERROR(read_regular_file(dir / "pipe", 4), ErrorKind::io,
+                    "not a regular file (" + (dir / "pipe").string() + ")");
+  EXPECT_EQ(error_of([] { read_regular_file("/dev/zero", 4); }).kind(), ErrorKind::io);
+  EXPECT_EQ(error_of([&] { read_regular_file(dir / "", 4); }).kind(), ErrorKind::io);
+}
+
+TEST(IsThere, SeesLinksThatLeadNowhere) {
+  const TempDir dir;
+  EXPECT_FALSE(is_there(dir / "link"));
+  std::filesystem::create_symlink("nowhere", dir / "link");
+  EXPECT_TRUE(is_there(dir / "link"));
+}
+
 TEST(SizeOfFile, IsForRegularFilesOnly) {
   const TempDir dir;
   put_file(dir / "f", "12345");

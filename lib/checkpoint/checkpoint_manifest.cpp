@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/base/error.h"
+#include "keel/base/files.h"
 #include "keel/base/json.h"
 #include "keel/base/version.h"
 #include "keel/checkpoint/checkpoint.h"
+#include "keel/checkpoint/model_folder.h"
 
 namespace keel::detail {
 namespace {
@@ -57,7 +59,8 @@ std::string manifest_text(const CheckpointManifest& manifest) {
 }
 
 CheckpointManifest read_manifest(const fs::path& folder) {
-  const JsonDocument document = read_json(folder / kManifestName, ErrorKind::format);
+  const fs::path path = folder / kManifestName;
+  const JsonDocument document(read_regular_file(path, kMaxFolderJson), path.string(), ErrorKind::format);
   const Json& root = document.root();
   const int64_t format = count_of(document, root, "", "format_version");
   if (format < 1 || format > kCheckpointFormatVersion) {

@@ -80,7 +80,7 @@ Checkpoint open_checkpoint(const std::string& path) {
   checkpoint.path = path;
   checkpoint.step = manifest.step;
   checkpoint.saved = manifest.saved;
-  checkpoint.config_text = read_file(folder / detail::kConfigName);
+  checkpoint.config_text = read_regular_file(folder / detail::kConfigName, kMaxFolderJson);
   checkpoint.trainer = read_json(folder / detail::kTrainerName, ErrorKind::format).root();
   checkpoint.tokenizer_path = tokenizer_of(folder, manifest);
   checkpoint.model = TensorSet::open_file((folder / detail::kModelName).string());

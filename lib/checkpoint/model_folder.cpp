@@ -13,11 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_there(const fs::path& path) {
-  std::error_code code;
-  return fs::exists(path, code);
-}
-
 ModelFolder of_checkpoint(Checkpoint checkpoint) {
   ModelFolder folder;
   folder.path = checkpoint.path;
@@ -32,7 +27,7 @@ ModelFolder of_hugging_face(const fs::path& path) {
   ModelFolder folder;
   folder.path = path.string();
   folder.config_path = (path / "config.json").string();
-  folder.config_text = read_file(folder.config_path);
+  folder.config_text = read_regular_file(folder.config_path, kMaxFolderJson);
   folder.tensors = TensorSet::open_folder(folder.path);
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
     if (folder.tokenizer_path.empty() && is_there(path / name)) folder.tokenizer_path = (path / name).string();

@@ -13,6 +13,9 @@
 
 namespace keel {
 
+/// The largest JSON file beside weights that is read: the index of a million tensors fits several times.
+inline constexpr int64_t kMaxFolderJson = int64_t{64} << 20;
+
 /// A tensor that the model wants: filled exactly once, fp32 (F32, F16 and BF16 files are widened exactly).
 struct TensorTarget {
   std::string name;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -58,8 +59,9 @@ bool is_readable_float(StoredType type) {
 
 std::string shape_text(std::span<const int64_t> shape) {
   std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
+  constexpr size_t kShown = 16;
+  for (size_t i = 0; i < std::min(kShown, shape.size()); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + (shape.size() > kShown ? ", ...]" : "]");
 }
 
 namespace detail {

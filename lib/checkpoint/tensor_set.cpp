@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/base/error.h"
+#include "keel/base/files.h"
 #include "keel/base/json.h"
 #include "keel/checkpoint/model_folder.h"
 
@@ -38,7 +39,7 @@ struct WeightMap {
 };
 
 WeightMap read_index(const std::string& path) {
-  const JsonDocument document = read_json(path, ErrorKind::format);
+  const JsonDocument document(read_regular_file(path, kMaxFolderJson), path, ErrorKind::format);
   const Json& root = document.root();
   if (!root.is_object() || !root.contains("weight_map") || !root.at("weight_map").is_object()) {
     throw document.error("", "no weight_map in this index");
@@ -108,14 +109,13 @@ TensorSet TensorSet::open_file(const std::string& path) {
 TensorSet TensorSet::open_folder(const std::string& folder) {
   const fs::path index = fs::path(folder) / "model.safetensors.index.json";
   const fs::path single = fs::path(folder) / "model.safetensors";
-  std::error_code code;
-  if (!fs::exists(index, code)) return open_file(single.string());
+  if (!is_there(index)) return open_file(single.string());
   const WeightMap map = read_index(index.string());
   std::map<std::string, SafetensorsFile> files;
   for (const auto& [tensor, name] : map.file_of) {
     if (files.contains(name)) continue;
     const std::string path = (fs::path(folder) / name).string();
-    if (!fs::exists(path, code)) {
+    if (!is_there(path)) {
       throw Error(ErrorKind::io, fmt::format("the file of tensor '{}' is missing", tensor), path);
     }
     files.emplace(name, SafetensorsFile(path));
@@ -123,7 +123,7 @@ TensorSet TensorSet::open_folder(const std::string& folder) {
   check_index(map, files);
   TensorSet set;
   for (const auto& [name, file] : files) set.add(file);
-  if (!files.contains("model.safetensors") && fs::exists(single, code)) set.ignored_.push_back(single.string());
+  if (!files.contains("model.safetensors") && is_there(single)) set.ignored_.push_back(single.string());
   return set;
 }
 

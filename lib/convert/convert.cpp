@@ -137,18 +137,14 @@ Json config_json(const ModelFolder& source, const ModelConfig& config, const std
   }
   json["torch_dtype"] = torch_name(stored);
   if (had_dtype) json["dtype"] = torch_name(stored);
-  if (!json.contains("bos_token_id")) json["bos_token_id"] = options.bos_id ? Json(*options.bos_id) : Json();
-  if (!json.contains("eos_token_id")) json["eos_token_id"] = options.eos_id ? Json(*options.eos_id) : Json();
+  if (!json.contains("bos_token_id"))
+    json["bos_token_id"] = options.special.bos_id ? Json(*options.special.bos_id) : Json();
+  if (!json.contains("eos_token_id"))
+    json["eos_token_id"] = options.special.eos_id ? Json(*options.special.eos_id) : Json();
   if (!json.contains("transformers_version")) json["transformers_version"] = "4.44.0";
   if (model_type == "keel" && options.format == ModelFormat::hugging_face) add_modeling_keys(config, json);
   return json;
 }
-
-/// Files that travel with a model, byte for byte.
-constexpr std::array kCompanions{
-    "generation_config.json",  "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-    "special_tokens_map.json", "vocab.json",     "merges.txt",      "added_tokens.json",
-    "chat_template.jinja"};
 
 }  // namespace
 
@@ -177,11 +173,13 @@ ConvertedModel convert_model(const ModelFolder& source, const std::string& folde
   }
   const StoredType embedding_type = sources.front().type;
   write_weights(folder, std::move(sources), options, tick, result);
-  for (const char* name : kCompanions) {
-    const fs::path path = fs::path(source.path) / name;
-    std::error_code code;
-    if (fs::is_regular_file(path, code)) result.files.push_back(put_file(folder, name, read_file(path)));
+  std::vector<Companion> companions = companions_of(source);
+  if (options.format == ModelFormat::hugging_face) {
+    for (Companion& file : missing_companions(companions, options.special, tensors.config.max_position_embeddings)) {
+      companions.push_back(std::move(file));
+    }
   }
+  for (const Companion& file : companions) result.files.push_back(put_file(folder, file.name, file.content));
   const Json config = config_json(source, tensors.config, result.model_type, options, embedding_type);
   if (config.contains("auto_map")) {
     result.files.push_back(put_file(folder, "configuration_keel.py", configuration_keel_py()));

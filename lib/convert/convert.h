@@ -8,6 +8,7 @@
 
 #include "keel/base/export.h"
 #include "keel/checkpoint/model_folder.h"
+#include "keel/convert/companions.h"
 #include "keel/model/model_config.h"
 
 namespace keel {
@@ -22,7 +23,7 @@ struct ConvertOptions {
   ModelFormat format = ModelFormat::keel;
   std::optional<StoredType> dtype;  ///< F32, F16 or BF16; absent: every tensor keeps its own
   int64_t max_shard_bytes = 5'000'000'000;
-  std::optional<int32_t> bos_id, eos_id;  ///< the tokenizer's, where the source's config.json names none
+  SpecialTokens special;  ///< the tokenizer's; its ids go where the source's config.json names none
 };
 
 struct ConvertedModel {
@@ -33,7 +34,7 @@ struct ConvertedModel {
 
 /// Writes the model into an existing empty folder: weights (model.safetensors, or shards of whole tensors and their
 /// index), config.json with every key of the source's that it does not know itself, and byte for byte the tokenizer and
-/// generation files that lie beside the source. A tensor that keeps its dtype keeps its bytes; another dtype rounds to
+/// generation files that lie beside the source (a Hugging Face folder gets those it lacks: missing_companions). A tensor that keeps its dtype keeps its bytes; another dtype rounds to
 /// nearest even. Error(format) as parse_model_config and TensorSet::match give it, and for a finite value that F16
 /// cannot hold. `tick(done, total)` counts bytes of weights. Stopped after a signal.
 KEEL_API ConvertedModel convert_model(const ModelFolder& source, const std::string& folder,

@@ -6,6 +6,21 @@
 #include "keel/model/model_config_json.h"
 
 namespace keel {
+namespace {
+
+const char* tied_head(const ModelConfig& config) {
+  return config.tie_word_embeddings ? "lm_head.weight" : "";
+}
+
+}  // namespace
+
+ParameterLayout found_layout(const ModelConfig& config, const TensorSet& tensors) {
+  ParameterLayout layout = parameter_layout(config);
+  std::vector<TensorTarget> targets;
+  for (const Parameter& p : layout.parameters) targets.push_back({p.name, p.shape, {}});
+  (void)tensors.match(targets, tied_head(config));
+  return layout;
+}
 
 std::vector<TensorTarget> parameter_targets(const ParameterLayout& layout, HostView<float, 1> weights) {
   std::vector<TensorTarget> targets;
@@ -29,13 +44,12 @@ struct LoadedModel {
 
   LoadedModel(Context& ctx, const ModelFolder& folder, const DecoderOptions& options)
       : config(parse_model_config(folder.config_text, folder.config_path)),
-        layout(parameter_layout(config)),
+        layout(found_layout(config, folder.tensors)),
         weights(plan.add<float>(MemoryKind::weights, layout.size)),
         decoder_plan(plan_decoder(config, all_sublayers(config), options, plan)),
         arena(plan),
         parameters{.layout = &layout, .weights = {arena.at(weights), {layout.size}}, .gradients = {}} {
-    folder.tensors.read(parameter_targets(layout, host_view(ctx, parameters.weights)),
-                        config.tie_word_embeddings ? "lm_head.weight" : "");
+    folder.tensors.read(parameter_targets(layout, host_view(ctx, parameters.weights)), tied_head(config));
   }
 };
 

@@ -37,6 +37,10 @@ class KEEL_API InferenceModel {
   std::unique_ptr<Impl> impl_;
 };
 
+/// The layout of a config, once the folder's tensors are found to be those that it wants: no memory is asked for on the
+/// word of a config alone. Errors as TensorSet::match gives them.
+KEEL_API ParameterLayout found_layout(const ModelConfig& config, const TensorSet& tensors);
+
 /// Where a model folder's tensors go: every parameter of the layout, in the flat array.
 KEEL_API std::vector<TensorTarget> parameter_targets(const ParameterLayout& layout, HostView<float, 1> weights);
 

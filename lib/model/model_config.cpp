@@ -18,7 +18,6 @@ void require(bool holds, const std::string& message) {
 /// what is too large is told by the plan, not by a crash.
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 constexpr int64_t kWidest = int64_t{1} << 24;
-constexpr int64_t kMostBlocks = 100'000;
 
 void require_size(int64_t value, const char* name, int64_t largest) {
   require(value >= 1 && value <= largest, std::string(name) + " must be given, from 1 to " + std::to_string(largest) +
@@ -40,7 +39,7 @@ ModelConfig resolved(ModelConfig c) {
   require_size(c.vocab_size, "vocab_size", kMostTokens);
   require_size(c.hidden_size, "hidden_size", kWidest);
   require_size(c.intermediate_size, "intermediate_size", kWidest);
-  require_size(c.num_hidden_layers, "num_hidden_layers", kMostBlocks);
+  require_size(c.num_hidden_layers, "num_hidden_layers", kMostModelBlocks);
   require_size(c.num_attention_heads, "num_attention_heads", kWidest);
   if (c.num_key_value_heads == 0) c.num_key_value_heads = c.num_attention_heads;
   require_size(c.num_key_value_heads, "num_key_value_heads", kWidest);
@@ -59,7 +58,8 @@ ModelConfig resolved(ModelConfig c) {
   require(c.rms_norm_eps > 0, "rms_norm_eps must be above 0");
   require(c.rope_theta > 0, "rope_theta must be above 0");
   require(c.initializer_range >= 0, "initializer_range must not be negative");
-  require(c.max_position_embeddings >= 0, "max_position_embeddings must not be negative");
+  require(c.max_position_embeddings >= 0 && c.max_position_embeddings <= kMostTokens,
+          "max_position_embeddings must be from 0 to " + std::to_string(kMostTokens));
   require_rope_scaling(c.rope_scaling);
   require(c.sliding_window >= 0, "sliding_window must not be negative");
   require(c.sliding_layers.empty() || static_cast<int64_t>(c.sliding_layers.size()) == c.num_hidden_layers,

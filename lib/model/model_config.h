@@ -10,6 +10,9 @@
 
 namespace keel {
 
+/// The most blocks that a model may have.
+inline constexpr int64_t kMostModelBlocks = 100'000;
+
 /// How the frequencies of the rotary embedding are stretched for sequences beyond those of pre-training.
 struct RopeScaling {
   enum class Kind { none, linear, llama3 } kind = Kind::none;

@@ -75,89 +75,144 @@ const Family& family_of(const ConfigReader& read) {
                    "known are " + known);
 }
 
+/// Keys of other architectures that change what a model computes, with the value (beside null and false) that does not.
+const std::array kForeignKeys{std::pair{"attn_logit_softcapping", Json()},
+                              std::pair{"final_logit_softcapping", Json()},
+                              std::pair{"attention_multiplier", Json()},
+                              std::pair{"query_pre_attn_scalar", Json()},
+                              std::pair{"embedding_multiplier", Json(1)},
+                              std::pair{"residual_multiplier", Json(1)},
+                              std::pair{"logits_scaling", Json(1)},
+                              std::pair{"logit_scale", Json(1)},
+                              std::pair{"clip_qkv", Json()},
+                              std::pair{"attention_chunk_size", Json()},
+                              std::pair{"no_rope_layers", Json()},
+                              std::pair{"num_experts", Json(0)},
+                              std::pair{"num_local_experts", Json(0)}};
+
 void refuse_unsupported(const ConfigReader& read) {
-  if (const std::string act = read.text("hidden_act", "silu"); act != "silu") {
+  if (const std::string act = read.text("hidden_act", "silu"); act != "silu" && act != "swish") {
     throw read.error("hidden_act", "hidden_act '" + act + "' is not supported", "it runs 'silu'");
   }
   if (read.real("partial_rotary_factor", 1) != 1) {
     throw read.error("partial_rotary_factor", "a partial_rotary_factor other than 1 is not supported");
+  }
+  for (const auto& [key, neutral] : kForeignKeys) {
+    const Json* value = read.find(key);
+    if (value != nullptr && *value != neutral && *value != Json(false)) {
+      throw read.error(key, std::string(key) + " is not supported", "no model of this family has it");
+    }
   }
   if (read.find("quantization_config") != nullptr) {
     throw read.error("quantization_config", "quantised weights are not supported", "give the F32, F16 or BF16 folder");
   }
 }
 
-double number_in(const ConfigReader& read, const std::string& group, const Json& values, const char* key,
-                 std::optional<double> absent) {
-  const auto at = values.find(key);
-  if (at == values.end() || at->is_null()) {
-    if (!absent) throw read.error(group, group + " has no " + key);
-    return *absent;
+/// The keys of a rotary embedding lie in rope_scaling of older files and in rope_parameters of newer ones, which hold
+/// rope_theta too. As in transformers the older name counts where a file has both, and an empty object is none.
+struct RopeKeys {
+  const ConfigReader& read;
+  std::string group;
+  const Json* values = nullptr;
+
+  explicit RopeKeys(const ConfigReader& reader) : read(reader) {
+    for (const char* name : {"rope_scaling", "rope_parameters"}) {
+      const Json* found = read.find(name);
+      if (found == nullptr || values != nullptr) continue;
+      if (!found->is_object()) throw read.error(name, std::string(name) + " must be an object");
+      if (!found->empty()) group = name, values = found;
+    }
   }
-  if (!at->is_number()) throw read.error(group, group + "." + key + " must be a number");
-  return at->get<double>();
+
+  /// Of a file that has such keys.
+  double number(const char* key, std::optional<double> absent = {}) const {
+    const auto at = values->find(key);
+    if (at == values->end() || at->is_null()) {
+      if (!absent) throw read.error(group, group + " has no " + key);
+      return *absent;
+    }
+    if (!at->is_number()) throw read.error(group, group + "." + key + " must be a number");
+    return at->get<double>();
+  }
+
+  std::string type() const {
+    const char* key = values->contains("rope_type") ? "rope_type" : "type";
+    const bool is_theta_alone = values->contains("rope_theta") && !values->contains("factor");
+    const Json type = values->value(key, is_theta_alone ? Json("default") : Json());
+    if (!type.is_string()) throw read.error(group, group + " has no rope_type");
+    return type;
+  }
+};
+
+RopeScaling llama3_scaling(const RopeKeys& keys, const ModelConfig& c) {
+  const double original =
+      keys.read.real("original_max_position_embeddings",
+                     keys.number("original_max_position_embeddings", static_cast<double>(c.max_position_embeddings)));
+  if (!(original >= 1 && original <= 1e15)) {
+    throw keys.read.error(keys.group, keys.group + ".original_max_position_embeddings must be 1 or more");
+  }
+  return {.kind = RopeScaling::Kind::llama3,
+          .factor = keys.number("factor"),
+          .low_freq_factor = keys.number("low_freq_factor"),
+          .high_freq_factor = keys.number("high_freq_factor"),
+          .original_max_position_embeddings = static_cast<int64_t>(original)};
 }
 
-/// rope_scaling of older files, or the same in rope_parameters of newer ones, which hold rope_theta too.
 void read_rope(const ConfigReader& read, ModelConfig& c) {
   c.rope_theta = read.real("rope_theta", c.rope_theta);
-  const bool newer = read.find("rope_parameters") != nullptr;
-  const std::string group = newer ? "rope_parameters" : "rope_scaling";
-  const Json* values = read.find(group);
-  if (values == nullptr) return;
-  if (!values->is_object()) throw read.error(group, group + " must be an object");
-  for (const auto& [key, value] : values->items()) {
-    if (value.is_object()) throw read.error(group, group + " by layer type is not supported");
+  const RopeKeys keys(read);
+  if (keys.values == nullptr) return;
+  for (const auto& [key, value] : keys.values->items()) {
+    if (value.is_object()) throw read.error(keys.group, keys.group + " by layer type is not supported");
   }
-  c.rope_theta = number_in(read, group, *values, "rope_theta", c.rope_theta);
-  const char* type_key = values->contains("rope_type") ? "rope_type" : "type";
-  const Json type = values->value(type_key, Json(newer ? Json("default") : Json()));
-  if (!type.is_string()) throw read.error(group, group + " has no rope_type");
-  if (type == "default") return;
-  if (type == "linear") {
-    c.rope_scaling = {.kind = RopeScaling::Kind::linear, .factor = number_in(read, group, *values, "factor", {})};
-    return;
+  c.rope_theta = keys.number("rope_theta", c.rope_theta);
+  if (keys.number("partial_rotary_factor", 1) != 1) {
+    throw read.error(keys.group, "a partial_rotary_factor other than 1 is not supported");
   }
-  if (type != "llama3") {
-    throw read.error(group, "rope_type '" + type.get<std::string>() + "' is not supported",
-                     "it runs default, linear and llama3");
+  const std::string type = keys.type();
+  if (type == "linear") c.rope_scaling = {.kind = RopeScaling::Kind::linear, .factor = keys.number("factor")};
+  if (type == "llama3") c.rope_scaling = llama3_scaling(keys, c);
+  if (type != "default" && type != "linear" && type != "llama3") {
+    throw read.error(keys.group, "rope_type '" + type + "' is not supported", "it runs default, linear and llama3");
   }
-  const double original = number_in(read, group, *values, "original_max_position_embeddings", {});
-  if (!(original >= 1 && original <= 1e15)) throw read.error(group, group + ".original_max_position_embeddings is odd");
-  c.rope_scaling = {.kind = RopeScaling::Kind::llama3,
-                    .factor = number_in(read, group, *values, "factor", {}),
-                    .low_freq_factor = number_in(read, group, *values, "low_freq_factor", {}),
-                    .high_freq_factor = number_in(read, group, *values, "high_freq_factor", {}),
-                    .original_max_position_embeddings = static_cast<int64_t>(original)};
 }
 
 /// layer_types, one of "full_attention" and "sliding_attention" a block; empty if the file has none.
-std::vector<bool> read_layer_types(const ConfigReader& read) {
+std::vector<bool> read_layer_types(const ConfigReader& read, int64_t blocks) {
   std::vector<bool> sliding;
   const Json* types = read.find("layer_types");
   if (types == nullptr) return sliding;
   if (!types->is_array()) throw read.error("layer_types", "layer_types must be a list");
   for (const Json& type : *types) {
     if (type != "full_attention" && type != "sliding_attention") {
-      throw read.error("layer_types", "layer type " + json_text(type) + " is not supported",
+      throw read.error("layer_types", "layer_types: " + json_text(type) + " is not supported",
                        "it runs full_attention and sliding_attention");
     }
     sliding.push_back(type == "sliding_attention");
+  }
+  if (std::ssize(sliding) != blocks) {
+    throw read.error("layer_types", "layer_types has " + std::to_string(sliding.size()) + " entries for " +
+                                        std::to_string(blocks) + " blocks");
   }
   return sliding;
 }
 
 void read_window(const ConfigReader& read, const std::string& type, ModelConfig& c) {
   if (read.has("sliding_window")) c.sliding_window = read.integer("sliding_window", 0);
-  c.sliding_layers = read_layer_types(read);
+  c.sliding_layers = read_layer_types(read, c.num_hidden_layers);
   const bool qwen = type == "qwen2" || type == "qwen3";
   if (type == "llama" || (qwen && !read.boolean("use_sliding_window", false))) c.sliding_window = 0;
   if (qwen && c.sliding_window == 0 && read.boolean("use_sliding_window", false) && !read.has("sliding_window")) {
     c.sliding_window = 4096;
   }
   if (qwen && c.sliding_window > 0 && c.sliding_layers.empty()) {
+    if (c.num_hidden_layers > kMostModelBlocks) return;  // resolved() refuses it
     const int64_t first = read.integer("max_window_layers", 28);
     for (int64_t block = 0; block < c.num_hidden_layers; ++block) c.sliding_layers.push_back(block >= first);
+  }
+  const bool any = std::find(c.sliding_layers.begin(), c.sliding_layers.end(), true) != c.sliding_layers.end();
+  if (any && c.sliding_window == 0 && type != "llama") {
+    throw read.error("layer_types", "layer_types names sliding_attention, but no sliding_window is set");
   }
   if (c.sliding_window == 0) c.sliding_layers.clear();
 }
@@ -170,14 +225,21 @@ void read_biases(const ConfigReader& read, const std::string& type, ModelConfig&
   c.qk_norm = read.boolean("qk_norm", false);
 }
 
+/// A size that null asks to be derived from others.
+void read_derived(const ConfigReader& read, const std::string& key, int64_t& size) {
+  if (!read.has(key)) return;
+  size = read.integer(key, 0);
+  if (size < 1 && read.find(key) != nullptr) throw read.error(key, key + " must be 1 or more");
+}
+
 void read_sizes(const ConfigReader& read, ModelConfig& c) {
   c.vocab_size = read.integer("vocab_size", c.vocab_size);
   c.hidden_size = read.integer("hidden_size", c.hidden_size);
   c.intermediate_size = read.integer("intermediate_size", c.intermediate_size);
   c.num_hidden_layers = read.integer("num_hidden_layers", c.num_hidden_layers);
   c.num_attention_heads = read.integer("num_attention_heads", c.num_attention_heads);
-  if (read.has("num_key_value_heads")) c.num_key_value_heads = read.integer("num_key_value_heads", 0);
-  if (read.has("head_dim")) c.head_dim = read.integer("head_dim", 0);
+  read_derived(read, "num_key_value_heads", c.num_key_value_heads);
+  read_derived(read, "head_dim", c.head_dim);
   c.max_position_embeddings = read.integer("max_position_embeddings", c.max_position_embeddings);
   c.rms_norm_eps = read.real("rms_norm_eps", c.rms_norm_eps);
   c.initializer_range = read.real("initializer_range", c.initializer_range);
@@ -233,9 +295,10 @@ std::string hugging_face_family(const ModelConfig& c) {
   const bool plain = c.residual_scheme == "pre" && !c.residual_alpha && c.has_final_norm();
   const bool own_head_dim = c.head_dim * c.num_attention_heads != c.hidden_size;
   if (!plain) return "keel";
+  const bool opens_as_llama = c.hidden_size % c.num_attention_heads == 0;  // LlamaConfig refuses others
   if (c.qk_norm) return c.qkv_bias || c.mlp_bias ? "keel" : "qwen3";
   if (c.qkv_bias && !c.attention_bias) return c.mlp_bias || own_head_dim ? "keel" : "qwen2";
-  if (c.sliding_window == 0) return "llama";
+  if (c.sliding_window == 0) return opens_as_llama ? "llama" : "keel";
   return c.attention_bias || c.mlp_bias || !c.sliding_layers.empty() ? "keel" : "mistral";
 }
 

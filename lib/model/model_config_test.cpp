@@ -9,6 +9,7 @@
 #include "keel/base/error.h"
 #include "keel/model/arena.h"
 #include "keel/model/model_config_json.h"
+#include "support/mutate.h"
 
 namespace keel {
 namespace {
@@ -78,6 +79,8 @@ TEST(ModelConfigJson, AFamilyIsNamedOnlyWhereItIsExact) {
   add("qwen2", [](ModelConfig& c) { c.qkv_bias = true; });
   add("qwen2", [](ModelConfig& c) { c.qkv_bias = true, c.sliding_window = 9, c.sliding_layers.assign(32, true); });
   add("keel", [](ModelConfig& c) { c.qkv_bias = true, c.head_dim = 24; });
+  add("keel", [](ModelConfig& c) { c.num_attention_heads = 6, c.head_dim = 10; });  // LlamaConfig wants 64 % 6 == 0
+  add("qwen3", [](ModelConfig& c) { c.num_attention_heads = 6, c.head_dim = 10, c.qk_norm = true; });
   add("qwen3", [](ModelConfig& c) { c.qk_norm = true, c.head_dim = 24; });
   add("qwen3", [](ModelConfig& c) { c.qk_norm = c.attention_bias = true; });
   for (const auto& [family, configs] : of) {
@@ -144,8 +147,30 @@ TEST(RopeFrequencies, Llama3KeepsShortWavelengthsAndStretchesLongOnes) {
   EXPECT_NEAR(rope_frequencies(c)[1], 0.1 * ((1 - s) / 8 + s), 1e-16);
 }
 
+TEST(ModelConfigJson, RopeAsTransformersResolvesIt) {
+  const std::string head = R"({"model_type": "llama", "max_position_embeddings": 40, )";
+  const auto parse = [&](const std::string& rest) { return parse_model_config(head + rest + "}", "config.json"); };
+  const ModelConfig older_wins = parse(R"("rope_theta": 7, "rope_scaling": {"type": "linear", "factor": 2},
+      "rope_parameters": {"rope_type": "default", "rope_theta": 9})");
+  EXPECT_EQ(older_wins.rope_theta, 7);
+  EXPECT_EQ(older_wins.rope_scaling.factor, 2);
+  EXPECT_EQ(parse(R"("rope_theta": 7, "rope_scaling": {}, "rope_parameters": {})").rope_theta, 7);
+  EXPECT_EQ(parse(R"("rope_theta": 7, "rope_scaling": null, "rope_parameters": {"rope_theta": 9})").rope_theta, 9);
+  const std::string llama3 = R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4)";
+  const auto original = [&](const std::string& rest) {
+    return parse("\"rope_scaling\": " + llama3 + rest).rope_scaling.original_max_position_embeddings;
+  };
+  EXPECT_EQ(original("}"), 40);
+  EXPECT_EQ(original(R"(, "original_max_position_embeddings": 32})"), 32);
+  EXPECT_EQ(original(R"(, "original_max_position_embeddings": 32}, "original_max_position_embeddings": 24)"), 24);
+}
+
 TEST(ModelConfigJson, KeysOfOtherSchemesAndUnknownOnesAreIgnored) {
   Json json = model_config_json(keel_64());
+  json["hidden_act"] = "swish";
+  json["num_experts"] = 0;
+  json["final_logit_softcapping"] = nullptr;
+  json["use_sliding_window"] = false;
   json["mix_fraction"] = 0.25;
   json["admin_frozen"] = false;
   json["rope_scaling"] = nullptr;
@@ -162,15 +187,26 @@ TEST(ModelConfigJson, WhatIsNotRunIsRefusedByName) {
   EXPECT_NE(with("model_type", "gpt2").find("gpt2"), std::string::npos);
   EXPECT_NE(with("hidden_act", "gelu").find("gelu"), std::string::npos);
   EXPECT_NE(with("attention_bias", 1).find("attention_bias"), std::string::npos);
-  EXPECT_NE(with("rope_scaling", Json::object()).find("rope_scaling"), std::string::npos);
+  EXPECT_NE(with("rope_scaling", {{"factor", 2}}).find("no rope_type"), std::string::npos);
+  for (const char* type : {"yarn", "dynamic", "longrope", "mrope"}) {
+    EXPECT_NE(with("rope_scaling", {{"rope_type", type}, {"factor", 2}}).find(type), std::string::npos);
+  }
+  EXPECT_NE(with("rope_scaling", {{"full_attention", Json::object()}}).find("by layer type"), std::string::npos);
+  EXPECT_NE(with("rope_scaling", {{"type", "linear"}, {"factor", 2}, {"partial_rotary_factor", 0.5}}).find("partial"),
+            std::string::npos);
   EXPECT_NE(with("rope_scaling", {{"type", "yarn"}}).find("yarn"), std::string::npos);
   EXPECT_NE(with("rope_scaling", {{"type", "linear"}}).find("no factor"), std::string::npos);
   EXPECT_NE(with("rope_scaling", {{"type", "linear"}, {"factor", "2"}}).find("rope_scaling.factor"), std::string::npos);
   EXPECT_NE(with("partial_rotary_factor", 0.5).find("partial_rotary_factor"), std::string::npos);
   EXPECT_NE(with("quantization_config", Json::object()).find("quantised"), std::string::npos);
   EXPECT_NE(with("layer_types", {"chunked_attention"}).find("chunked_attention"), std::string::npos);
+  for (const char* key : {"final_logit_softcapping", "attn_logit_softcapping", "residual_multiplier", "num_experts"}) {
+    EXPECT_NE(with(key, 30.0).find(key), std::string::npos);
+  }
   EXPECT_NE(with("sliding_window", -1).find("sliding_window"), std::string::npos);
   EXPECT_NE(with("residual_scheme", "kel").find("did you mean 'keel'"), std::string::npos);
+  EXPECT_NE(with("num_key_value_heads", 0).find("num_key_value_heads"), std::string::npos);
+  EXPECT_NE(with("head_dim", 0).find("head_dim"), std::string::npos);
   EXPECT_NE(with("hidden_size", -3).find("hidden_size"), std::string::npos);
   EXPECT_NE(with("hidden_size", 64.5).find("hidden_size"), std::string::npos);
   EXPECT_NE(with("vocab_size", uint64_t{1} << 63).find("vocab_size"), std::string::npos);
@@ -179,8 +215,31 @@ TEST(ModelConfigJson, WhatIsNotRunIsRefusedByName) {
   windowed["sliding_window"] = 8;
   windowed["layer_types"] = {"full_attention"};
   EXPECT_NE(refusal(json_text(windowed)).find("layer_types has 1"), std::string::npos);
+  windowed["sliding_window"] = nullptr;
+  EXPECT_NE(refusal(json_text(windowed)).find("layer_types has 1"), std::string::npos);
+  windowed["layer_types"] = Json(std::vector<std::string>(32, "sliding_attention"));
+  EXPECT_NE(refusal(json_text(windowed)).find("no sliding_window"), std::string::npos);
   refusal("[1]");
   refusal("{}");
+}
+
+TEST(ModelConfigJson, MutatedFilesAreReadOrRefused) {
+  ModelConfig config = keel_64();
+  config.sliding_window = 7;
+  config.sliding_layers.assign(32, true);
+  config.rope_scaling = {RopeScaling::Kind::llama3, 8, 1.5, 4.5, 8192};
+  const std::string text = json_text(model_config_json(config), 1);
+  testing::Random random(5);
+  int accepted = 0;
+  for (int i = 0; i < 3000; ++i) {
+    try {
+      (void)parse_model_config(testing::mutated(text, random), "config.json");
+      ++accepted;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::format) << error.what();
+    }
+  }
+  EXPECT_GT(accepted, 0);
 }
 
 TEST(TrainFlops, AgainstACountByHand) {

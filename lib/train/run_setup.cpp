@@ -10,6 +10,7 @@
 #include "keel/base/log.h"
 #include "keel/base/signals.h"
 #include "keel/checkpoint/checkpoint.h"
+#include "keel/inference/inference_model.h"
 #include "keel/model/model_config_json.h"
 #include "keel/train/train_memory.h"
 #include "keel/train/train_samples.h"
@@ -179,7 +180,10 @@ RunSetup prepare_run(const Config& config, const std::string& init_path, const s
     require_same_tokenizer(setup.data.front(), *setup.val_data, "training and validation data");
   }
   take_tokenizer(setup);
-  if (!init_path.empty() && !resumed) setup.init = open_model_folder(init_path);
+  if (!init_path.empty() && !resumed) {
+    setup.init = open_model_folder(init_path);
+    (void)found_layout(parse_model_config(setup.init->config_text, setup.init->config_path), setup.init->tensors);
+  }
   setup.settings = resolve_settings(config, facts_of(setup.data, setup.init, resumed));
   if (setup.init) set_model_keys(setup.config, setup.settings.model, "--init");
   prepare_samples(setup, open_codec);

@@ -93,7 +93,7 @@ std::vector<Option> task_options() {
        .value = "N",
        .initial = "100000",
        .minimum = 0,
-       .maximum = 1e9,
+       .maximum = 1e7,
        .group = kTasks,
        .help = "Samples behind the standard error of a perplexity; 0 leaves standard errors out.",
        .brief = false},

@@ -37,7 +37,8 @@ bool has_unknown(const Tokenizer& tokenizer, const Ids& ids) {
 }
 
 TEST(JsonTokenizer, GivesTheIdsOfTheTokenizersPackage) {
-  const auto lines = testing::json_lines(testing::get_file(std::string(KEEL_TOKENIZER_TEST_DATA) + "/json_cases.jsonl"));
+  const auto lines =
+      testing::json_lines(testing::get_file(std::string(KEEL_TOKENIZER_TEST_DATA) + "/json_cases.jsonl"));
   ASSERT_GT(lines.size(), 50u);
   const std::vector<std::string> texts = lines[0];
   for (size_t line = 1; line < lines.size(); ++line) {
@@ -196,7 +197,9 @@ TEST_F(ConfiguredTokenizer, AddsWhatItsFilesSay) {
                   json::object()),
             both);
   testing::expect_error(ErrorKind::usage, "post_processor", [&] { added(one_template({1, 1}, {}), json::object()); });
-  testing::expect_error(ErrorKind::usage, "post_processor", [&] { added(one_template({7}, {}), {{"bos_token", "<s>"}}); });
+  testing::expect_error(ErrorKind::usage, "post_processor", [&] {
+    added(one_template({7}, {}), {{"bos_token", "<s>"}});
+  });
   testing::expect_error(ErrorKind::format, "outside", [&] { added(one_template({999}, {}), json::object()); });
 }
 

@@ -336,5 +336,21 @@ TEST(SentencepieceGolden, UnigramModelsGiveTheLibrarysIds) {
   }
 }
 
+TEST(SentencepieceFolder, BosAsTheFilesBesideTheModelSay) {
+  const testing::Scratch folder;
+  testing::put_file(folder.file("tokenizer.model"), trained_model("--model_type=bpe --vocab_size=300"));
+  const auto adds = [&](const std::string& config) {
+    testing::put_file(folder.file("tokenizer_config.json"), config);
+    const auto tokenizer = load_tokenizer(folder.path());
+    EXPECT_EQ(tokenizer->files().size(), 2U);
+    return std::pair(tokenizer->adds_bos(), tokenizer->adds_eos());
+  };
+  EXPECT_FALSE(load_tokenizer(folder.path())->adds_bos());
+  EXPECT_EQ(adds(R"({})"), std::pair(false, false));
+  EXPECT_EQ(adds(R"({"tokenizer_class": "LlamaTokenizer"})"), std::pair(true, false));
+  EXPECT_EQ(adds(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": false})"), std::pair(false, false));
+  EXPECT_EQ(adds(R"({"add_bos_token": true, "add_eos_token": true})"), std::pair(true, true));
+}
+
 }  // namespace
 }  // namespace keel

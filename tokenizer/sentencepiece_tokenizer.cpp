@@ -205,7 +205,8 @@ class SentencepieceDecoder : public TokenDecoder {
 
 class SentencepieceTokenizer : public Tokenizer {
  public:
-  SentencepieceTokenizer(std::string_view bytes, const std::string& name) {
+  SentencepieceTokenizer(std::string_view bytes, const std::string& name, bool adds_bos, bool adds_eos)
+      : adds_bos_(adds_bos), adds_eos_(adds_eos) {
     auto shared = std::make_shared<Shared>();
     shared->model = parse_sentencepiece_model(bytes, name);
     const auto status = shared->processor.LoadFromSerializedProto(bytes);
@@ -238,6 +239,8 @@ class SentencepieceTokenizer : public Tokenizer {
   std::optional<int32_t> eos_id() const override { return find_reserved(shared_->model.eos_piece); }
   std::optional<int32_t> pad_id() const override { return find_reserved(shared_->model.pad_piece); }
   std::optional<int32_t> unk_id() const override { return shared_->processor.unk_id(); }
+  bool adds_bos() const override { return adds_bos_ && bos_id(); }
+  bool adds_eos() const override { return adds_eos_ && eos_id(); }
 
   const std::string& piece(int32_t id) const override {
     if (id < 0 || id >= vocab_size()) {
@@ -278,12 +281,14 @@ class SentencepieceTokenizer : public Tokenizer {
   }
 
   std::shared_ptr<const Shared> shared_;
+  bool adds_bos_, adds_eos_;
 };
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::string_view bytes, const std::string& name) {
-  return std::make_unique<SentencepieceTokenizer>(bytes, name);
+std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::string_view bytes, const std::string& name, bool adds_bos,
+                                                        bool adds_eos) {
+  return std::make_unique<SentencepieceTokenizer>(bytes, name, adds_bos, adds_eos);
 }
 
 }  // namespace keel

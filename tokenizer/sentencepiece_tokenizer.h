@@ -21,6 +21,8 @@ namespace keel {
 /// A decoder gives back exactly what was encoded, bytes by fallback included, with three exceptions that lie in the
 /// model: what its normalisation changed, characters it has no piece for (-> its unknown surface), and U+2581, which it
 /// reads as a space. Error(format) naming `name` if the model is damaged.
-KEEL_API std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::string_view bytes, const std::string& name);
+/// `adds_bos`, `adds_eos`: what the files beside the model say (it does not itself).
+KEEL_API std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::string_view bytes, const std::string& name,
+                                                                 bool adds_bos = false, bool adds_eos = false);
 
 }  // namespace keel

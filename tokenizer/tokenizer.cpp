@@ -9,6 +9,7 @@
 #include "keel/base/hash.h"
 #include "keel/tokenizer/json_tokenizer.h"
 #include "keel/tokenizer/sentencepiece_tokenizer.h"
+#include "keel/tokenizer/tokenizer_config.h"
 
 namespace keel {
 namespace {
@@ -32,6 +33,12 @@ bool is_rank_file(std::string_view bytes) {
          std::all_of(number.begin(), number.end(), is_digit);
 }
 
+// transformers' class for Llama's sentencepiece models puts BOS first unless add_bos_token says otherwise.
+bool is_llama_class(const TokenizerConfig& config) {
+  const std::string name = config.tokenizer_class.value_or("");
+  return name == "LlamaTokenizer" || name == "LlamaTokenizerFast" || name == "CodeLlamaTokenizer";
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(std::string_view bytes, const fs::path& file, std::vector<fs::path>& files) {
   const std::string name = file.string();
   const size_t first = bytes.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
@@ -41,7 +48,10 @@ std::unique_ptr<Tokenizer> make_tokenizer(std::string_view bytes, const fs::path
     throw Error(ErrorKind::usage, "tiktoken rank files are not read by this version", name,
                 "give a tokenizer.json or a sentencepiece .model file");
   }
-  return make_sentencepiece_tokenizer(bytes, name);
+  const TokenizerConfig config = read_tokenizer_config(file.parent_path());
+  files.insert(files.end(), config.files.begin(), config.files.end());
+  const bool adds_bos = config.says_what_to_add ? config.add_bos : is_llama_class(config);
+  return make_sentencepiece_tokenizer(bytes, name, adds_bos, config.add_eos);
 }
 
 }  // namespace
@@ -122,7 +132,7 @@ std::string copy_tokenizer(const Tokenizer& tokenizer, const fs::path& folder) {
 std::vector<std::string> tokenizer_file_names(const std::string& main) {
   std::vector<std::string> names{main};
   if (main == "vocab.json") names.push_back("merges.txt");
-  if (main.ends_with(".json")) names.insert(names.end(), {"tokenizer_config.json", "special_tokens_map.json"});
+  names.insert(names.end(), {"tokenizer_config.json", "special_tokens_map.json"});
   return names;
 }
 

@@ -61,8 +61,8 @@ class KEEL_API Tokenizer {
   virtual std::optional<int32_t> eos_id() const = 0;
   virtual std::optional<int32_t> unk_id() const = 0;
   virtual std::optional<int32_t> pad_id() const = 0;
-  /// Whether BOS and EOS are put around a text where nothing else is asked for: what the tokenizer's files say, false
-  /// where they say nothing (a sentencepiece model). Encoders never add them.
+  /// Whether BOS and EOS are put around a text where nothing else is asked for: what the tokenizer's files say (beside
+  /// a sentencepiece model tokenizer_config.json), false where they say nothing. Encoders never add them.
   virtual bool adds_bos() const { return false; }
   virtual bool adds_eos() const { return false; }
   /// The vocabulary's own spelling of an id ("▁the", "<0x0A>"). Error(format) outside the vocabulary.

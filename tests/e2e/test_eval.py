@@ -186,10 +186,13 @@ class Misuse(EvalTest):
         self.assertEqual(json.loads((self.dir / "nan.json").read_text())["results"]["keel"]["nan_requests"]["sciq"], 36)
 
     def test_a_stop_signal_ends_it(self):
-        self.write_rows("sciq/test.jsonl", [sciq(f"What is number {i}?", "The sun is hot. " * 200) for i in range(3000)])
-        command = [tool(NAME), *map(str, self.arguments("--out", self.dir / "out"))]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        time.sleep(1.5)
+        self.write_rows("lambada/lambada_test.jsonl", [{"text": f"It is the light of the {i}"} for i in range(3000)])
+        command = [tool(NAME), self.dir / "run", "--tasks", "lambada_openai", "--data", self.dir / "bench", "--progress", "plain",
+                   "--bootstrap-iters", "10000000", "--out", self.dir / "out"]  # more than a minute of drawing
+        process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            if "3000/3000" in line:
+                break
         process.send_signal(signal.SIGINT)
         start = time.monotonic()
         _, said = process.communicate(timeout=60)

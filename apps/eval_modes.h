@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "keel/base/options.h"
 #include "keel/base/report.h"
@@ -19,6 +20,8 @@ int evaluate_tasks(const Options& options);
 /// keel-eval --list-tasks, keel-eval --describe TASK.
 int list_tasks(const Options& options);
 int describe_task(const Options& options);
+/// The four seeds of --seed; one number stands for all. Error(usage).
+std::vector<uint64_t> parse_seeds(const std::string& text);
 
 /// The model on the command line.
 struct ScoredModel {

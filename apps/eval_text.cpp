@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "eval_modes.h"
@@ -19,11 +21,14 @@
 #include "keel/eval/python_text.h"
 #include "keel/eval/scorer.h"
 #include "keel/eval/text_windows.h"
+#include "keel/tokenizer/byte_source.h"
 #include "keel/tokenizer/tokenizer.h"
 #include "keel/tokenizer/utf8_repair.h"
 
 namespace keel {
 namespace {
+
+constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
 
 /// The BOS that goes before each window, if any.
 std::optional<int32_t> bos_of(const Options& options, const Tokenizer& tokenizer) {
@@ -35,46 +40,76 @@ std::optional<int32_t> bos_of(const Options& options, const Tokenizer& tokenizer
   return tokenizer.bos_id();
 }
 
-/// One text and where its requests are among all.
+/// One text, and what came of it.
 struct Text {
   std::string path;
+  std::vector<int32_t> tokens;
   TextCounts counts;
-  size_t first_request = 0, end_request = 0;
+  double log_likelihood = 0;
 };
 
-struct Texts {
+std::vector<Text> read_texts(const Options& options, const Tokenizer& tokenizer, const TextWindows& windows) {
   std::vector<Text> texts;
-  std::vector<ScoreRequest> requests;
-};
-
-Texts read_texts(const Options& options, const Tokenizer& tokenizer, const TextWindows& windows) {
-  Texts all;
   for (const std::string& path : options.texts("--text")) {
-    const std::string content = read_file(path);
+    const std::string content = read_source(path, kMaxTextBytes);
     if (const int64_t at = find_invalid_utf8(content); at >= 0) {
       throw Error(ErrorKind::format, fmt::format("not UTF-8 at byte {}", at), path);
     }
-    Text text{.path = path};
+    Text text{.path = path, .tokens = tokenizer.encode(content)};
     text.counts = {.words = count_words(content), .bytes = static_cast<int64_t>(content.size())};
-    text.first_request = all.requests.size();
-    for (ScoreRequest& request : text_requests(tokenizer.encode(content), windows)) {
-      text.counts.tokens += static_cast<int64_t>(request.continuation.size());
-      all.requests.push_back(std::move(request));
+    if (cut_windows(std::ssize(text.tokens), windows).empty()) {
+      throw Error(ErrorKind::format, "the text has no token to predict", path);
     }
-    text.end_request = all.requests.size();
-    if (text.counts.tokens == 0) throw Error(ErrorKind::format, "the text has no token to predict", path);
-    all.texts.push_back(std::move(text));
+    texts.push_back(std::move(text));
   }
-  return all;
+  return texts;
+}
+
+/// Scores every text; progress counts windows.
+void score_texts(const Options& options, Scorer& scorer, const TextWindows& windows, std::vector<Text>& texts) {
+  int64_t all = 0, done = 0;
+  for (const Text& text : texts) all += std::ssize(cut_windows(std::ssize(text.tokens), windows));
+  const std::unique_ptr<Progress> progress = make_progress(options);
+  progress->start("score", all, "windows");
+  for (Text& text : texts) {
+    const TextScore score =
+        score_text(scorer, text.tokens, windows, [&](int64_t of_text) { progress->update(done + of_text); });
+    text.log_likelihood = score.log_likelihood;
+    text.counts.tokens = score.tokens;
+    done += std::ssize(cut_windows(std::ssize(text.tokens), windows));
+  }
+  progress->finish();
+}
+
+Json results_of(const std::vector<Text>& all) {
+  double total = 0;
+  TextCounts counts;
+  Json texts = Json::array();
+  for (const Text& text : all) {
+    Json json{{"path", text.path}};
+    json.update(perplexity_json(text.log_likelihood, text.counts));
+    texts.push_back(std::move(json));
+    total += text.log_likelihood;
+    counts.add(text.counts);
+  }
+  Json results = perplexity_json(total, counts);
+  results["texts"] = std::move(texts);
+  return results;
+}
+
+/// A number of the results as text; one that is none by its name.
+std::string cell(const Json& result, const std::string& key, int digits) {
+  if (result[key].is_number()) return fmt::format("{:.{}f}", result[key].get<double>(), digits);
+  return result.value(key + "_non_finite", "nan");
 }
 
 std::string table_of(const Json& results) {
   std::string table = fmt::format("{:<32} {:>10} {:>12} {:>12} {:>12} {:>10}\n", "text", "tokens", "nats/token",
                                   "token ppl", "word ppl", "bits/byte");
   const auto row = [&](const std::string& name, const Json& r) {
-    table += fmt::format("{:<32} {:>10} {:>12.6f} {:>12.4f} {:>12.4f} {:>10.6f}\n", name, r["tokens"].get<int64_t>(),
-                         r["nats_per_token"].get<double>(), r["token_perplexity"].get<double>(),
-                         r["word_perplexity"].get<double>(), r["bits_per_byte"].get<double>());
+    table += fmt::format("{:<32} {:>10} {:>12} {:>12} {:>12} {:>10}\n", name, r["tokens"].get<int64_t>(),
+                         cell(r, "nats_per_token", 6), cell(r, "token_perplexity", 4), cell(r, "word_perplexity", 4),
+                         cell(r, "bits_per_byte", 6));
   };
   for (const Json& text : results["texts"]) {
     row(std::filesystem::path(text["path"].get<std::string>()).filename().string(), text);
@@ -83,33 +118,26 @@ std::string table_of(const Json& results) {
   return table;
 }
 
-Json results_of(const Texts& all, const std::vector<Score>& scores) {
-  double total = 0;
-  TextCounts counts;
-  Json texts = Json::array();
-  for (const Text& text : all.texts) {
-    double log_likelihood = 0;
-    for (size_t i = text.first_request; i < text.end_request; ++i) log_likelihood += scores[i].log_likelihood;
-    Json json{{"path", text.path}};
-    json.update(perplexity_json(log_likelihood, text.counts));
-    texts.push_back(std::move(json));
-    total += log_likelihood;
-    counts.add(text.counts);
+/// What the numbers depend on, below the table.
+std::string footer_of(const TextWindows& windows) {
+  return fmt::format("window {}; stride {}; BOS {}\n", windows.window,
+                     windows.stride ? std::to_string(*windows.stride) : "none",
+                     windows.bos ? "before each window" : "off");
+}
+
+void check_outputs(const Options& options) {
+  std::vector<std::filesystem::path> kept{options.text("MODEL")};
+  for (const std::string& text : options.texts("--text")) kept.emplace_back(text);
+  for (const char* name : {"--out", "--report"}) {
+    if (const auto path = options.find_text(name)) Report::require_writable(*path, options.flag("--force"), kept);
   }
-  Json results = perplexity_json(total, counts);
-  results["texts"] = std::move(texts);
-  return results;
 }
 
 }  // namespace
 
 int evaluate_texts(const Options& options) {
   device_of(options);
-  std::vector<std::filesystem::path> kept{options.text("MODEL")};
-  for (const std::string& text : options.texts("--text")) kept.emplace_back(text);
-  for (const char* name : {"--out", "--report"}) {
-    if (const auto path = options.find_text(name)) Report::require_writable(*path, options.flag("--force"), kept);
-  }
+  check_outputs(options);
   Report report("keel.eval/1", "keel-eval", options.arguments());
   const ScoredModel scored = open_scored_model(options);
   const TextWindows windows{.window = options.find_integer("--window").value_or(scored.positions()),
@@ -119,37 +147,35 @@ int evaluate_texts(const Options& options) {
     log::warn("a window of {} is longer than the {} positions the model was made for", windows.window,
               scored.positions());
   }
-  const Texts all = read_texts(options, *scored.tokenizer, windows);
-  const ScorerSizes sizes{.max_length = windows.window, .max_tokens = options.integer("--batch-tokens")};
+  std::vector<Text> texts = read_texts(options, *scored.tokenizer, windows);
+  int64_t longest = 0;
+  for (const Text& text : texts) longest = std::max(longest, std::ssize(text.tokens) + 1);
+  const ScorerSizes sizes{.max_length = std::min(windows.window, longest),
+                          .max_tokens = options.integer("--batch-tokens")};
   Context ctx(threads_of(options));
   InferenceModel model(ctx, scored.folder, sizes.decoder_options(), [] { return stop_requested(); });
-  const std::unique_ptr<Progress> progress = make_progress(options);
-  progress->start("score", static_cast<int64_t>(all.requests.size()), "windows");
   const Stopwatch stopwatch;
   Scorer scorer(model, sizes);
-  const std::vector<Score> scores = scorer.run(all.requests, [&](int64_t done) { progress->update(done); });
-  progress->finish();
+  score_texts(options, scorer, windows, texts);
 
   report.config() = {{"window", windows.window},
                      {"stride", windows.stride ? Json(*windows.stride) : Json()},
                      {"compat_bos", options.text("--compat-bos")},
                      {"bos_id", windows.bos ? Json(*windows.bos) : Json()},
                      {"batch_tokens", sizes.max_tokens}};
-  Json results = results_of(all, scores);
+  Json results = results_of(texts);
   set_number(results, "seconds", stopwatch.seconds());
   scored.add_to(report);
-  for (const Text& text : all.texts) report.add_input_file(text.path);
+  for (const Text& text : texts) report.add_input_file(text.path);
   report.results() = results;
-  bool on_stdout = false;
-  for (const char* name : {"--out", "--report"}) {
-    if (const auto path = options.find_text(name)) {
-      report.write(*path);
-      on_stdout = on_stdout || *path == "-";
-    }
+  if (options.find_text("--out") != "-" && options.find_text("--report") != "-") {
+    write_stdout(options.flag("--json") ? json_text(results, 2) + "\n" : table_of(results) + footer_of(windows));
   }
-  if (!on_stdout) write_stdout(options.flag("--json") ? json_text(results, 2) + "\n" : table_of(results));
+  for (const char* name : {"--out", "--report"}) {
+    if (const auto path = options.find_text(name)) report.write(*path);
+  }
   const bool is_nan =
-      std::any_of(scores.begin(), scores.end(), [](const Score& score) { return std::isnan(score.log_likelihood); });
+      std::any_of(texts.begin(), texts.end(), [](const Text& text) { return std::isnan(text.log_likelihood); });
   if (is_nan) log::warn("the model gives NaN: its perplexities mean nothing");
   return is_nan ? kExitDiverged : kExitOk;
 }

@@ -1,5 +1,8 @@
 /// keel-eval: scores models. Options; the work of each mode is in eval_text.cpp and eval_tasks.cpp.
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "eval_modes.h"
 #include "keel/base/error.h"
@@ -158,7 +161,9 @@ Tool eval_tool() {
        .type = OptionType::choice,
        .initial = "tokenizer",
        .choices = {"tokenizer", "off", "on"},
-       .help = "BOS before each context or window: as the tokenizer has it, never, or it must have one."},
+       .help =
+           "BOS before each prompt as the tokenizer's files say, before each window of a text if it has one; never; "
+           "or it must have one."},
       {.name = "--batch-tokens",
        .type = OptionType::integer,
        .value = "N",
@@ -190,16 +195,48 @@ Tool eval_tool() {
   return tool;
 }
 
+/// Error(usage) for an option that has no effect on what is asked for.
+void refuse_without_effect(const Options& options, const std::vector<std::string>& names, const std::string& what) {
+  for (const std::string& name : names) {
+    if (options.is_given(name)) throw Error(ErrorKind::usage, name + " has no effect " + what);
+  }
+}
+
+std::vector<std::string> names_of(const std::vector<Option>& options, const std::vector<std::string>& but) {
+  std::vector<std::string> names;
+  for (const Option& option : options) {
+    if (std::find(but.begin(), but.end(), option.name) == but.end()) names.push_back(option.name);
+  }
+  return names;
+}
+
+const std::vector<std::string> kOfARun = {"MODEL",        "--text",         "--window", "--stride",
+                                          "--compat-bos", "--batch-tokens", "--out",    "--report"};
+
 int run_keel_eval(const Options& options) {
-  if (options.flag("--list-tasks")) return list_tasks(options);
-  if (options.is_given("--describe")) return describe_task(options);
+  if (options.flag("--list-tasks")) {
+    refuse_without_effect(options, kOfARun, "beside --list-tasks");
+    refuse_without_effect(options, names_of(task_options(), {"--list-tasks"}), "beside --list-tasks");
+    return list_tasks(options);
+  }
+  if (options.is_given("--describe")) {
+    refuse_without_effect(options, kOfARun, "beside --describe");
+    refuse_without_effect(options, names_of(task_options(), {"--describe", "--data", "--num-fewshot", "--seed"}),
+                          "beside --describe");
+    return describe_task(options);
+  }
   if (!options.has("MODEL")) throw Error(ErrorKind::usage, "MODEL must be given", "", "'keel-eval -h' shows how");
   const bool tasks = options.is_given("--tasks"), texts = options.is_given("--text");
   if (tasks && texts) throw Error(ErrorKind::usage, "--tasks and --text are two evaluations: give one of them");
   if (!tasks && !texts) {
     throw Error(ErrorKind::usage, "nothing to score", "", "give --tasks with --data, or --text");
   }
-  return tasks ? evaluate_tasks(options) : evaluate_texts(options);
+  if (tasks) {
+    refuse_without_effect(options, names_of(text_options(), {}), "with --tasks");
+    return evaluate_tasks(options);
+  }
+  refuse_without_effect(options, names_of(task_options(), {}), "with --text");
+  return evaluate_texts(options);
 }
 
 }  // namespace

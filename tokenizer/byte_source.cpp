@@ -289,4 +289,26 @@ std::string source_name(const std::string& path) {
   return path == "-" ? "standard input" : path;
 }
 
+std::string read_start(ByteSource& source, int64_t most) {
+  constexpr int64_t kStep = 1 << 18;
+  std::string bytes;
+  while (std::ssize(bytes) < most) {
+    const auto before = std::ssize(bytes);
+    const int64_t wanted = std::min(kStep, most - before);
+    bytes.resize(static_cast<size_t>(before + wanted));
+    const int64_t got = source.read(bytes.data() + before, wanted);
+    bytes.resize(static_cast<size_t>(before + got));
+    if (got == 0) break;
+  }
+  return bytes;
+}
+
+std::string read_source(const std::string& path, int64_t max_bytes) {
+  std::string bytes = read_start(*open_source(path), max_bytes + 1);
+  if (std::ssize(bytes) > max_bytes) {
+    throw Error(ErrorKind::format, "more than " + std::to_string(max_bytes) + " bytes", source_name(path));
+  }
+  return bytes;
+}
+
 }  // namespace keel

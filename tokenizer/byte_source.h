@@ -38,6 +38,11 @@ class KEEL_API ByteSource {
 /// reads throw ReadCancelled, one that waits for a pipe within 0.1 s; after a signal Stopped, as soon.
 KEEL_API std::unique_ptr<ByteSource> open_source(const std::string& path, const std::atomic<bool>* cancelled = nullptr);
 
+/// All of an input, decompressed; Error(format) if it has more than `max_bytes`. Errors as open_source and read.
+KEEL_API std::string read_source(const std::string& path, int64_t max_bytes);
+/// Its first `most` bytes, or all if it has fewer.
+KEEL_API std::string read_start(ByteSource& source, int64_t most);
+
 /// The path for messages: "standard input" for "-".
 KEEL_API std::string source_name(const std::string& path);
 

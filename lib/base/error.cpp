@@ -23,10 +23,20 @@ std::string join(const std::string& message, const std::string& where, const std
 
 }  // namespace
 
-Error::Error(ErrorKind kind, const std::string& message) : std::runtime_error(one_line(message)), kind_(kind) {}
+struct Error::Parts {
+  std::string message, where, hint;
+};
+
+Error::Error(ErrorKind kind, const std::string& message) : Error(kind, message, {}) {}
 
 Error::Error(ErrorKind kind, const std::string& message, const std::string& where, const std::string& hint)
-    : Error(kind, join(message, where, hint)) {}
+    : std::runtime_error(one_line(join(message, where, hint))),
+      kind_(kind),
+      parts_(std::make_shared<const Parts>(Parts{message, where, hint})) {}
+
+Error Error::at(const std::string& place) const {
+  return {kind_, parts_->message, parts_->where.empty() ? place : place + ", " + parts_->where, parts_->hint};
+}
 
 int exit_code(ErrorKind kind) noexcept {
   switch (kind) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -31,8 +32,13 @@ class KEEL_API Error : public std::runtime_error {
 
   ErrorKind kind() const noexcept { return kind_; }
 
+  /// The same error where a caller knows more of the place: "message (place, where): hint".
+  Error at(const std::string& place) const;
+
  private:
+  struct Parts;
   ErrorKind kind_;
+  std::shared_ptr<const Parts> parts_;  // shared, so that copies cannot throw
 };
 
 /// Exit codes of every tool (more, such as 7, 138 and 141, belong to single situations and stand with them).

@@ -41,5 +41,12 @@ TEST(Error, IsOneLineWhateverItNames) {
   EXPECT_STREQ(Error(ErrorKind::config, "bad", name, name).what(), "bad (a\\x00b\\nc\\x1b[2J): a\\x00b\\nc\\x1b[2J");
 }
 
+TEST(Error, PlacesAreAdded) {
+  const Error error(ErrorKind::format, "no field x", "", "add it");
+  EXPECT_STREQ(error.at("row 3").what(), "no field x (row 3): add it");
+  EXPECT_STREQ(error.at("row 3").at("a.jsonl").what(), "no field x (a.jsonl, row 3): add it");
+  EXPECT_EQ(error.at("row 3").kind(), ErrorKind::format);
+}
+
 }  // namespace
 }  // namespace keel

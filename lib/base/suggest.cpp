@@ -65,7 +65,10 @@ std::string suggestion(std::string_view name, std::span<const std::string> known
       nearest = &candidate;
     }
   }
-  if (nearest == nullptr) nearest = only_one_beginning_with(name, known);
+  // "--temp" is the beginning of "--temperature" before it is a misspelt "--help".
+  if (const std::string* beginning = only_one_beginning_with(name, known); beginning != nullptr && best > 1) {
+    nearest = beginning;
+  }
   if (nearest != nullptr) return "did you mean '" + *nearest + "'?";
   if (known.empty() || known.size() > kFew) return {};
   std::string list = "one of ";

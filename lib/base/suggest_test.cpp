@@ -58,5 +58,10 @@ TEST(QuotedName, IsCutBetweenCharacters) {
   EXPECT_EQ(quoted_name(std::string(59, 'x') + "\u20ac"), "'" + std::string(59, 'x') + "...'");
 }
 
+TEST(Suggestion, ABeginningBeforeADistantName) {
+  EXPECT_EQ(suggestion("--temp", std::vector<std::string>{"--help", "--temperature"}), "did you mean '--temperature'?");
+  EXPECT_EQ(suggestion("pres", std::vector<std::string>{"pre", "presentation"}), "did you mean 'pre'?");
+}
+
 }  // namespace
 }  // namespace keel

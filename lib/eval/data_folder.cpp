@@ -20,8 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxBytes = int64_t{2} << 30;  // decompressed, of one file
-constexpr int64_t kProbeBytes = 1 << 20;         // in which the first row must end
+constexpr int64_t kMaxBytes = int64_t{2} << 30;      // decompressed, of one file
+constexpr int64_t kProbeBytes = 1 << 18;             // read first
+constexpr int64_t kMaxRowBytes = int64_t{64} << 20;  // of the first row
 constexpr size_t kMaxFiles = 100'000;
 constexpr int kMaxDepth = 16;
 
@@ -53,19 +54,6 @@ bool is_of_split(const std::vector<std::string>& words, const std::string& split
     if (!named.empty()) return named == split;
   }
   return false;
-}
-
-std::string read_up_to(ByteSource& source, int64_t most) {
-  std::string bytes;
-  while (static_cast<int64_t>(bytes.size()) < most) {
-    const size_t before = bytes.size();
-    const int64_t wanted = std::min<int64_t>(1 << 18, most - static_cast<int64_t>(before));
-    bytes.resize(before + wanted);
-    const int64_t got = source.read(bytes.data() + before, wanted);
-    bytes.resize(before + got);
-    if (got == 0) break;
-  }
-  return bytes;
 }
 
 /// The JSON object at the beginning of a text; empty if it has no end.
@@ -179,24 +167,50 @@ struct DataFolder::File {
   std::string relative;  // below the folder
   std::vector<std::string> words;
   std::optional<Json> first_row;  // once looked at; null if it has none
+  std::optional<Error> problem;   // why it has none
 };
 
 struct DataFolder::State {
   std::string path;
   std::vector<File> files;
+  std::optional<Error> passed_over;  // by the last find(): what is wrong with a file of that split
 
+  /// The first row of a file; null if it has none, or file.problem.
   const Json& first_row(File& file) const {
     if (file.first_row) return *file.first_row;
     file.first_row = Json();
     try {
-      const std::string bytes = read_up_to(*open_source(file.path), kProbeBytes);
-      std::string_view text = without_mark(bytes);
-      if (text.starts_with('[')) text = without_mark(text.substr(1));
-      if (text.starts_with('{')) file.first_row = parse_json(first_object(text), file.path, ErrorKind::format);
-    } catch (const Error&) {
-      // A file that is no rows of anything, or cannot be read, is none of the files looked for.
+      file.first_row = read_first_row(file.path);
+    } catch (const Error& error) {
+      file.problem = error;
     }
     return *file.first_row;
+  }
+
+  static Json read_first_row(const std::string& path) {
+    const auto source = open_source(path);
+    std::string bytes = read_start(*source, kProbeBytes);
+    std::string_view row = start_of_rows(bytes);
+    if (row.empty()) {
+      if (without_mark(bytes).empty()) throw Error(ErrorKind::format, "the file has no rows", path);
+      return {};  // something else than rows
+    }
+    if (first_object(row).empty()) {
+      bytes += read_start(*source, kMaxRowBytes);
+      row = start_of_rows(bytes);
+      if (std::ssize(bytes) >= kMaxRowBytes && first_object(row).empty()) {
+        throw Error(ErrorKind::format, fmt::format("the first row has more than {} bytes", kMaxRowBytes), path);
+      }
+    }
+    const std::string_view object = first_object(row);
+    return parse_json(object.empty() ? row : object, path, ErrorKind::format);
+  }
+
+  /// The text from the first row on; empty if there is none.
+  static std::string_view start_of_rows(std::string_view bytes) {
+    std::string_view text = without_mark(bytes);
+    if (text.starts_with('[')) text = without_mark(text.substr(1));
+    return text.starts_with('{') ? text : std::string_view();
   }
 };
 
@@ -232,6 +246,7 @@ DataFolder::~DataFolder() = default;
 
 std::vector<const DataFolder::File*> DataFolder::find(const Task& task, const std::string& split) {
   std::vector<const File*> found;
+  state_->passed_over.reset();
   for (File& file : state_->files) {
     const auto has_word = [&](const std::string& word) {
       return std::find(file.words.begin(), file.words.end(), word) != file.words.end();
@@ -241,6 +256,7 @@ std::vector<const DataFolder::File*> DataFolder::find(const Task& task, const st
       continue;
     }
     const Json& row = state_->first_row(file);
+    if (file.problem) state_->passed_over = file.problem;
     if (std::any_of(task.data.layouts.begin(), task.data.layouts.end(),
                     [&](const RowLayout& layout) { return has_fields(row, layout); })) {
       found.push_back(&file);
@@ -267,16 +283,13 @@ std::vector<const DataFolder::File*> DataFolder::find(const Task& task, const st
 SplitRows DataFolder::read(const Task& task, const std::string& split) {
   SplitRows out{.split = split};
   for (const File* file : find(task, split)) {
-    const std::string bytes = read_up_to(*open_source(file->path), kMaxBytes + 1);
-    if (static_cast<int64_t>(bytes.size()) > kMaxBytes) {
-      throw Error(ErrorKind::format, fmt::format("a benchmark's file of more than {} bytes", kMaxBytes), file->path);
-    }
+    const std::string bytes = read_source(file->path, kMaxBytes);
     RowFile record{.path = file->path, .bytes = size_of_file(file->path), .sha256 = sha256_of_file(file->path)};
     const auto add = [&](const Json& row, const std::string& where) {
       try {
         out.rows.push_back(task_row(task, row));
       } catch (const Error& error) {
-        throw Error(error.kind(), error.what(), where);
+        throw error.at(where);
       }
       ++record.rows;
     };
@@ -297,15 +310,22 @@ SplitRows DataFolder::read(const Task& task, const std::string& split) {
     }
     out.files.push_back(std::move(record));
   }
-  if (!out.files.empty()) return out;
+  if (out.files.empty()) throw nothing_found(task, split);
+  return out;
+}
+
+Error DataFolder::nothing_found(const Task& task, const std::string& split) const {
+  const std::string what = fmt::format("no file holds the {} split of {}", split, task.name);
+  if (state_->passed_over) {
+    return {ErrorKind::format, fmt::format("{}; one was passed over: {}", what, state_->passed_over->what()),
+            state_->path};
+  }
   const std::string words =
       task.data.path_words.empty() ? "" : fmt::format(" has '{}' and", fmt::join(task.data.path_words, "', '"));
-  throw Error(
-      ErrorKind::io,
-      fmt::format("no file holds the {} split of {}: none whose path{} names '{}' and whose rows have {}, among {}",
-                  split, task.name, words, split, fmt::join(task.data.layouts.front().fields, ", "),
-                  state_->files.size()),
-      state_->path, "get " + task.data.origin);
+  return {ErrorKind::io,
+          fmt::format("{}: none whose path{} names '{}' and whose rows have {}, among {}", what, words, split,
+                      fmt::join(task.data.layouts.front().fields, ", "), state_->files.size()),
+          state_->path, "get " + task.data.origin};
 }
 
 SplitRows DataFolder::read_or_stand_in(const Task& task, const std::string& split,

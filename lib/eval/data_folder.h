@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "keel/base/error.h"
 #include "keel/base/export.h"
 #include "keel/base/json.h"
 #include "keel/eval/task.h"
@@ -41,7 +42,8 @@ class KEEL_API DataFolder {
   ~DataFolder();
 
   /// The rows of a split, in the form that the task's templates want. Error(io) if no file is it, saying what was
-  /// looked for and where it can be had; Error(usage) if several are; Error(format) naming the row that is damaged.
+  /// looked for and where it can be had; Error(usage) if several are; Error(format) naming the row that is damaged, or
+  /// a file of that split whose first row (at most 64 MiB) cannot be read, where no other is it.
   SplitRows read(const Task& task, const std::string& split);
   /// The same, or if there is no file for the split, the first of `others` that there is one for.
   SplitRows read_or_stand_in(const Task& task, const std::string& split, const std::vector<std::string>& others);
@@ -50,6 +52,7 @@ class KEEL_API DataFolder {
   struct File;
   struct State;
   std::vector<const File*> find(const Task& task, const std::string& split);
+  Error nothing_found(const Task& task, const std::string& split) const;
   std::unique_ptr<State> state_;
 };
 

@@ -91,6 +91,28 @@ TEST(DataFolder, DamagedRowsAreNamed) {
   KEEL_EXPECT_ERROR(rows(dir, "sciq", "test"), ErrorKind::format, "the row is no object (" + file + ": row 1)");
 }
 
+TEST(DataFolder, AFileThatCannotBeReadIsNotCalledMissing) {
+  const TempDir dir;
+  const std::string file = (dir / "sciq_test.jsonl").string();
+  const auto fails = [&](const std::string& content, const std::string& why) {
+    put_file(file, content);
+    const Error error = testing::error_of([&] { (void)rows(dir, "sciq", "test"); });
+    EXPECT_EQ(error.kind(), ErrorKind::format) << error.what();
+    EXPECT_NE(std::string(error.what()).find("no file holds the test split of sciq; one was passed over: "),
+              std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+  };
+  fails("", "the file has no rows (" + file + ")");
+  fails("{\"question\": \"\xFF\"}\n", file);
+  fails("{\"question\": \n", file);
+  fails("\x1F\x8B\x08", file);  // the beginning of a gzip member
+  const std::string row = kSciq;
+  const std::string question = "\"" + std::string(2 << 20, 'w') + "\"";
+  put_file(file, std::string(row).replace(row.find("\"q\""), 3, question) + "\n");
+  EXPECT_EQ(rows(dir, "sciq", "test").size(), 1U) << "a first row of 2 MiB";
+}
+
 TEST(DataFolder, HiddenFilesAndLoopsOfLinksAreNoTrouble) {
   const TempDir dir;
   put_file(dir / "sciq/test.jsonl", std::string(kSciq) + "\n");

@@ -36,7 +36,17 @@ struct RenderedRow {
   std::string question, answer;
   Json target;
   std::vector<std::string> choices;
+  int64_t gold = 0;
 };
+
+constexpr int64_t kNoChoice = -100;  // as the harness has it
+
+/// The right choice: the target itself if it is a number, else the choice that it spells.
+int64_t gold_of(const Json& target, const std::vector<std::string>& choices) {
+  if (target.is_number_integer()) return target.get<int64_t>();
+  const auto choice = std::find(choices.begin(), choices.end(), target.get<std::string>());
+  return choice == choices.end() ? kNoChoice : choice - choices.begin();
+}
 
 RenderedRow render(const Task& task, const Json& row) {
   RenderedRow out{.question = task.text.text(row), .target = task.target.value(row)};
@@ -54,17 +64,29 @@ RenderedRow render(const Task& task, const Json& row) {
   if (out.target.is_string() && is_digits(out.target.get<std::string>())) {
     out.target = std::stoll(out.target.get<std::string>());
   }
-  if (!out.target.is_number_integer()) throw Error(ErrorKind::format, "the target is no index of a choice");
-  const auto gold = out.target.get<int64_t>();
-  if (gold >= 0 && gold < static_cast<int64_t>(out.choices.size())) out.answer = out.choices[gold];
+  if (!out.target.is_number_integer() && !out.target.is_string()) {
+    throw Error(ErrorKind::format, "the target is neither a whole number nor a text");
+  }
+  out.gold = gold_of(out.target, out.choices);
+  if (out.gold >= 0 && out.gold < std::ssize(out.choices)) out.answer = out.choices[out.gold];
   return out;
 }
 
 /// Examples for one document after another.
 class ExamplePicker {
  public:
-  ExamplePicker(const Task& task, std::vector<Json> rows, int64_t count, uint64_t seed)
-      : task_(task), rows_(std::move(rows)), shots_(rows_.size()), count_(count), random_(seed) {}
+  /// Draws from `rows`; those equal to the document are left out if `excludes_own_row`. Error(usage) if there are too
+  /// few of them.
+  ExamplePicker(const Task& task, std::vector<Json> rows, bool excludes_own_row, int64_t count, uint64_t seed)
+      : task_(task),
+        rows_(std::move(rows)),
+        shots_(rows_.size()),
+        excludes_own_row_(excludes_own_row),
+        count_(count),
+        random_(seed) {
+    const bool draws_one_more = excludes_own_row && task.sampler == Task::Sampler::random;
+    if (count > 0) require_rows(static_cast<int64_t>(rows_.size()), count + (draws_one_more ? 1 : 0));
+  }
 
   /// The examples before a document, as text.
   std::string text_for(const Json& document) {
@@ -85,7 +107,7 @@ class ExamplePicker {
       std::iota(first.begin(), first.end(), int64_t{0});
       return first;
     }
-    if (!task_.excludes_own_row()) return random_.sample(all, count_);
+    if (!excludes_own_row_) return random_.sample(all, count_);
     std::vector<int64_t> drawn = random_.sample(all, count_ + 1);
     std::erase_if(drawn, [&](int64_t index) { return is_same_row(rows_[index], document); });
     if (static_cast<int64_t>(drawn.size()) < count_) {
@@ -102,7 +124,6 @@ class ExamplePicker {
     return drawn;
   }
 
- public:
   /// Error(usage) unless there are enough rows to draw from.
   void require_rows(int64_t rows, int64_t needed) const {
     if (rows >= needed) return;
@@ -112,30 +133,30 @@ class ExamplePicker {
                 "--num-fewshot");
   }
 
- private:
   std::string shot(int64_t index) const {
     try {
       const RenderedRow row = render(task_, rows_[index]);
       const std::string answer = row.answer.empty() ? "" : task_.target_delimiter + row.answer;
       return row.question + answer + task_.fewshot_delimiter;
     } catch (const Error& error) {
-      throw Error(error.kind(), error.what(), fmt::format("{}: example row {}", task_.name, index));
+      throw error.at(fmt::format("{}: example row {}", task_.name, index));
     }
   }
 
   const Task& task_;
   std::vector<Json> rows_;
   std::vector<std::optional<std::string>> shots_;
+  bool excludes_own_row_;
   int64_t count_;
   PythonRandom random_;
 };
 
 std::vector<int64_t> chosen_rows(const Task& task, const PromptOptions& options, int64_t rows) {
-  for (int64_t sample : options.samples) {
+  for (int64_t sample : options.samples.value_or(std::vector<int64_t>{})) {
     if (sample >= 0 && sample < rows) continue;
     throw Error(ErrorKind::usage, fmt::format("{} has no row {}: it has {}", task.name, sample, rows), "--samples");
   }
-  if (!options.samples.empty()) return options.samples;
+  if (options.samples) return *options.samples;
   int64_t count = rows;
   if (options.limit) {
     const double limit = *options.limit < 1 ? std::ceil(*options.limit * static_cast<double>(rows)) : *options.limit;
@@ -148,15 +169,18 @@ std::vector<int64_t> chosen_rows(const Task& task, const PromptOptions& options,
 
 void warn_of_split(const Task& task, const SplitRows& rows, const std::string& wanted, const char* use,
                    std::vector<std::string>& warnings) {
+  const auto warn = [&](const std::string& warning) {
+    if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(warning);
+  };
   if (rows.split != wanted) {
-    warnings.push_back(fmt::format("{}: there is no {} split; the {} split ({}) {}", task.name, wanted, rows.split,
-                                   rows.files.front().path, use));
+    warn(fmt::format("{}: there is no {} split; the {} split ({}) {}", task.name, wanted, rows.split,
+                     rows.files.front().path, use));
   }
   const auto published = task.data.rows.find(rows.split);
   const auto count = static_cast<int64_t>(rows.rows.size());
   if (published != task.data.rows.end() && published->second != count) {
-    warnings.push_back(fmt::format("{}: the {} split has {} rows here, {} as published", task.name, rows.split, count,
-                                   published->second));
+    warn(fmt::format("{}: the {} split has {} rows here, {} as published", task.name, rows.split, count,
+                     published->second));
   }
 }
 
@@ -170,17 +194,17 @@ TaskDocuments make_documents(const Task& task, DataFolder& folder, const PromptO
   out.files = rows.files;
 
   std::vector<Json> example_rows;
+  bool excludes_own_row = task.excludes_own_row();
   if (out.num_fewshot > 0) {
     SplitRows examples =
         folder.read_or_stand_in(task, task.example_split(), {task.validation_split, task.evaluated_split()});
     warn_of_split(task, examples, task.example_split(), "gives the examples", out.warnings);
+    // Where the scored rows stand in for missing ones, a row must not be its own example.
+    excludes_own_row = excludes_own_row || (examples.split != task.example_split() && examples.split == rows.split);
     if (examples.split != rows.split) out.files.insert(out.files.end(), examples.files.begin(), examples.files.end());
     example_rows = std::move(examples.rows);
   }
-  const auto examples = static_cast<int64_t>(example_rows.size());
-  ExamplePicker picker(task, std::move(example_rows), out.num_fewshot, options.fewshot_seed);
-  const bool draws_one_more = task.sampler == Task::Sampler::random && task.excludes_own_row();
-  if (out.num_fewshot > 0) picker.require_rows(examples, out.num_fewshot + (draws_one_more ? 1 : 0));
+  ExamplePicker picker(task, std::move(example_rows), excludes_own_row, out.num_fewshot, options.fewshot_seed);
 
   for (int64_t id : chosen_rows(task, options, out.rows)) {
     EvalDocument document{.doc_id = id, .row = std::move(rows.rows[id])};
@@ -190,12 +214,13 @@ TaskDocuments make_documents(const Task& task, DataFolder& folder, const PromptO
       document.context = task.description + shots + row.question;
       document.target = std::move(row.target);
       document.choices = std::move(row.choices);
+      document.gold = row.gold;
       for (const std::string& choice : document.choices) {
         document.continuations.push_back(task.target_delimiter + choice);
       }
       if (document.choices.empty()) document.continuations.push_back(row.answer);
     } catch (const Error& error) {
-      throw Error(error.kind(), error.what(), fmt::format("{}: row {}", task.name, id));
+      throw error.at(fmt::format("{}: row {}", task.name, id));
     }
     out.documents.push_back(std::move(document));
   }

@@ -65,7 +65,7 @@ TEST(Documents, ExamplesLeaveOutTheRowItself) {
                                              shots({3, 1, 2}, 0), shots({0, 0, 0}, 9)};
   EXPECT_EQ(contexts_of(tiny_task(), dir.path(), {.num_fewshot = 3}), expected);
   // Only rows that are scored draw.
-  EXPECT_EQ(contexts_of(tiny_task(), dir.path(), {.num_fewshot = 3, .samples = {0, 4}})[0], expected[0]);
+  EXPECT_EQ(contexts_of(tiny_task(), dir.path(), {.num_fewshot = 3, .samples = {{0, 4}}})[0], expected[0]);
 }
 
 TEST(Documents, TheFirstRowsWhereATaskSaysSo) {
@@ -86,20 +86,35 @@ TEST(Documents, LimitsAndSamples) {
   EXPECT_EQ(count({.limit = 3}), 3U);
   EXPECT_EQ(count({.limit = 99}), 7U);
   EXPECT_EQ(count({.limit = 0.3}), 3U);  // ceil(2.1)
-  EXPECT_EQ(contexts_of(tiny_task(), dir.path(), {.samples = {2, 6}}), (std::vector<std::string>{"3?", "7?"}));
+  EXPECT_EQ(contexts_of(tiny_task(), dir.path(), {.samples = {{2, 6}}}), (std::vector<std::string>{"3?", "7?"}));
 }
 
 TEST(Documents, WhatCannotBeIsNamed) {
   const TempDir dir;
-  put_file(dir / "val.jsonl", rows_of({1, 2}) + "{\"x\": 3, \"gold\": \"B\"}\n");
+  put_file(dir / "val.jsonl", rows_of({1, 2}) + "{\"x\": 3, \"gold\": 0.5}\n");
   put_file(dir / "train.jsonl", rows_of({1, 2, 3}));
   const auto fails = [&](const PromptOptions& options, const std::string& line) {
     KEEL_EXPECT_ERROR(contexts_of(tiny_task(), dir.path(), options), ErrorKind::usage, line);
   };
-  fails({.samples = {3}}, "tiny has no row 3: it has 3 (--samples)");
+  fails({.samples = {{3}}}, "tiny has no row 3: it has 3 (--samples)");
   fails({.num_fewshot = 3}, "3 examples of tiny need 4 rows of the train split, which has 3 (--num-fewshot)");
   KEEL_EXPECT_ERROR(contexts_of(tiny_task(), dir.path(), {}), ErrorKind::format,
-                    "the target is no index of a choice (tiny: row 2)");
+                    "the target is neither a whole number nor a text (tiny: row 2)");
+}
+
+// api/task.py of the harness: an index, a choice spelt out, or no choice at all.
+TEST(Documents, TheRightChoice) {
+  const TempDir dir;
+  put_file(dir / "val.jsonl",
+           "{\"x\": 7, \"gold\": \"1\"}\n{\"x\": 7, \"gold\": 1}\n{\"x\": 8, \"gold\": \"8\"}\n"
+           "{\"x\": 7, \"gold\": \"-1\"}\n{\"x\": 7, \"gold\": \"B\"}\n");
+  DataFolder folder(dir.path().string());
+  const Task task = tiny_task();
+  std::vector<int64_t> golds;
+  const TaskDocuments documents = make_documents(task, folder, {});
+  for (const EvalDocument& document : documents.documents) golds.push_back(document.gold);
+  EXPECT_EQ(golds, (std::vector<int64_t>{1, 1, 8, -100, -100}));
+  EXPECT_EQ(documents.documents[3].target, "-1");
 }
 
 TEST(Documents, SplitsThatStandInAndOtherCountsAreSaid) {
@@ -114,8 +129,12 @@ TEST(Documents, SplitsThatStandInAndOtherCountsAreSaid) {
             (std::vector<std::string>{
                 "tiny: there is no test split; the validation split (" + file + ") is scored in its place",
                 "tiny: the validation split has 3 rows here, 5 as published",
-                "tiny: there is no train split; the validation split (" + file + ") gives the examples",
-                "tiny: the validation split has 3 rows here, 5 as published"}));
+                "tiny: there is no train split; the validation split (" + file + ") gives the examples"}));
+  // A row that is scored is not its own example, though the task knows of two splits.
+  for (const EvalDocument& document : make_documents(task, folder, {.num_fewshot = 2}).documents) {
+    const std::string question = std::to_string(document.row["x"].get<int>()) + "?";
+    EXPECT_EQ(document.context.find(question), document.context.size() - question.size()) << document.context;
+  }
 }
 
 }  // namespace

@@ -79,6 +79,31 @@ Json config_of(const TaskDocuments& task, const HarnessRun& run) {
   return config;
 }
 
+Json run_config(const HarnessRun& run) {
+  return {{"model", "keel"},
+          {"model_args", {{"pretrained", run.model}}},
+          {"model_num_parameters", run.parameters},
+          {"model_dtype", run.dtype},
+          {"model_revision", "main"},
+          {"model_sha", ""},
+          {"batch_size", std::to_string(run.batch_tokens) + " tokens"},
+          {"batch_sizes", Json::array()},
+          {"device", run.device},
+          {"use_cache", nullptr},
+          {"limit", run.limit ? Json(*run.limit) : Json()},
+          {"bootstrap_iters", run.bootstrap_iterations},
+          {"gen_kwargs", Json::object()},
+          {"random_seed", run.seeds[0]},
+          {"numpy_seed", run.seeds[1]},
+          {"torch_seed", run.seeds[2]},
+          {"fewshot_seed", run.seeds[3]}};
+}
+
+std::string version_text(const Json& version) {
+  if (version.is_number()) return fmt::format("{:g}", version.get<double>());
+  return version.is_string() ? version.get<std::string>() : version.dump();
+}
+
 Json result_of(const TaskScores& task) {
   const auto count = static_cast<int64_t>(task.documents->documents.size());
   Json result{{"name", task.documents->task->name}, {"alias", task.documents->task->alias}, {"sample_len", count}};
@@ -113,36 +138,20 @@ Json harness_results(const HarnessRun& run, const std::vector<TaskScores>& tasks
                                                     {"effective", task.documents->documents.size()}};
     if (run.log_samples) hashes[task.documents->task->name] = task_hash(*task.documents);
   }
-  out["config"] = {{"model", "keel"},
-                   {"model_args", {{"pretrained", run.model}}},
-                   {"model_num_parameters", run.parameters},
-                   {"model_dtype", "float32"},
-                   {"model_revision", "main"},
-                   {"model_sha", ""},
-                   {"batch_size", std::to_string(run.batch_tokens) + " tokens"},
-                   {"batch_sizes", Json::array()},
-                   {"device", "cpu"},
-                   {"use_cache", nullptr},
-                   {"limit", run.limit ? Json(*run.limit) : Json()},
-                   {"bootstrap_iters", run.bootstrap_iterations},
-                   {"gen_kwargs", Json::object()},
-                   {"random_seed", run.seeds[0]},
-                   {"numpy_seed", run.seeds[1]},
-                   {"torch_seed", run.seeds[2]},
-                   {"fewshot_seed", run.seeds[3]}};
+  out["config"] = run_config(run);
   out["git_hash"] = nullptr;
   out["date"] = run.start_time;
   out["pretty_env_info"] = run.environment;
   out["transformers_version"] = "N/A";
   out["lm_eval_version"] = "0.4.13";
   out["upper_git_hash"] = nullptr;
-  const char* names[] = {"pad", "eos", "bos"};
-  for (size_t i = 0; i < run.tokens.size(); ++i) {
-    const auto& [text, id] = run.tokens[i];
-    out[fmt::format("tokenizer_{}_token", names[i])] =
-        id ? Json::array({text, std::to_string(*id)}) : Json::array({"None", "None"});
-  }
-  out["eot_token_id"] = run.tokens[1].second ? Json(*run.tokens[1].second) : Json();
+  const auto token = [](const std::optional<HarnessRun::Token>& t) {
+    return t ? Json::array({t->text, std::to_string(t->id)}) : Json::array({"None", "None"});
+  };
+  out["tokenizer_pad_token"] = token(run.pad);
+  out["tokenizer_eos_token"] = token(run.eos);
+  out["tokenizer_bos_token"] = token(run.bos);
+  out["eot_token_id"] = run.eos ? Json(run.eos->id) : Json();
   out["max_length"] = run.max_length;
   out["task_hashes"] = std::move(hashes);
   out["model_source"] = "keel";
@@ -198,11 +207,8 @@ std::string harness_table(const std::vector<TaskScores>& tasks) {
     const Json& version = task.documents->task->version;
     for (const MetricResult& metric : task.metrics) {
       const bool first = &metric == &task.metrics.front();
-      rows.push_back({first ? task.documents->task->alias : "",
-                      !first                ? ""
-                      : version.is_number() ? fmt::format("{:g}", version.get<double>())
-                                            : version.get<std::string>(),
-                      "none", std::to_string(task.documents->num_fewshot), metric.metric->name,
+      rows.push_back({first ? task.documents->task->alias : "", first ? version_text(version) : "", "none",
+                      std::to_string(task.documents->num_fewshot), metric.metric->name,
                       metric.metric->higher_is_better ? "↑" : "↓", fmt::format("{:.4f}", metric.value), "±",
                       metric.standard_error ? fmt::format("{:.4f}", *metric.standard_error) : "N/A"});
     }

@@ -20,9 +20,14 @@ struct HarnessRun {
   std::optional<double> limit;
   std::optional<int64_t> num_fewshot;
   int64_t bootstrap_iterations = 0;
-  std::vector<int64_t> seeds;  ///< python, numpy, torch, few-shot
-  /// Text and id of the tokenizer's tokens: pad, EOS, BOS.
-  std::vector<std::pair<std::string, std::optional<int32_t>>> tokens;
+  std::vector<uint64_t> seeds;                    ///< python, numpy, torch, few-shot
+  std::string device = "cpu", dtype = "float32";  ///< where and in what the model ran
+  /// A token of the tokenizer, if it has it.
+  struct Token {
+    std::string text;
+    int32_t id = 0;
+  };
+  std::optional<Token> pad, eos, bos;
   bool log_samples = false;
   double start_time = 0, end_time = 0;  ///< Unix, seconds
   std::string environment;              ///< program and machine, for people

@@ -21,6 +21,7 @@ struct Scored {
                                      .row = Json{{"question", "é?"}},
                                      .target = 3,
                                      .choices = {"a", "bb", "ccc", "dddd"},
+                                     .gold = 3,
                                      .context = "\nQuestion: é?\nAnswer:",
                                      .continuations = {" a", " bb", " ccc", " dddd"}});
     }
@@ -49,7 +50,7 @@ TEST(TaskScores, AccuracyByLikelihoodAndByCharacter) {
 TEST(TaskScores, LengthsAreCharacters) {
   Scored scored({of({-5, -6, -90, -90})});
   scored.documents.documents[0].choices = {"aaa", "ééé", "a", "a"};
-  scored.documents.documents[0].target = 0;
+  scored.documents.documents[0].gold = 0;
   const TaskScores scores = score_task(scored.documents, {of({-5, -6, -90, -90})}, 0, 1);
   EXPECT_EQ(scores.metrics[1].values, std::vector<double>{1}) << "-5/3 > -6/3; by bytes -6/6 would win";
 }
@@ -96,8 +97,7 @@ TEST(HarnessFiles, ASampleAsPythonWritesIt) {
 
 TEST(HarnessFiles, ResultsOfASingleRowHaveNoStandardError) {
   const Scored scored({of({-9, -9, -9, -8})});
-  HarnessRun run{
-      .model = "a/b", .seeds = {0, 1, 2, 3}, .tokens = {{"", {}}, {"</s>", 2}, {"", {}}}, .keel = Json::object()};
+  HarnessRun run{.model = "a/b", .seeds = {0, 1, 2, 3}, .eos = HarnessRun::Token{"</s>", 2}, .keel = Json::object()};
   std::vector<TaskScores> tasks;
   tasks.push_back(scored.scores);
   const Json results = harness_results(run, tasks);

@@ -11,8 +11,8 @@ Json perplexity_json(double ll, const TextCounts& counts) {
   const auto per = [&](int64_t count) {
     return count > 0 ? -ll / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
   };
-  const auto put = [](Json& json, const char* key, double value) {
-    if (std::isnan(value)) {
+  const auto put = [ll](Json& json, const char* key, double value) {
+    if (std::isnan(value) && !std::isnan(ll)) {  // nothing to divide by
       json[key] = nullptr;
     } else {
       set_number(json, key, value);

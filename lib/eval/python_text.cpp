@@ -5,8 +5,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <initializer_list>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <utf8proc.h>
 #include <nlohmann/json.hpp>
 
@@ -348,6 +351,37 @@ std::string python_repr(std::string_view text) {
     text.remove_prefix(c.length);
   }
   return out + quote;
+}
+
+std::string python_value_repr(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::string:
+      return python_repr(std::string_view(value.get_ref<const std::string&>()));
+    case Json::value_t::number_float:
+      return python_repr(value.get<double>());
+    case Json::value_t::boolean:
+      return value.get<bool>() ? "True" : "False";
+    case Json::value_t::null:
+      return "None";
+    case Json::value_t::array: {
+      std::vector<std::string> parts;
+      for (const Json& item : value) parts.push_back(python_value_repr(item));
+      return fmt::format("[{}]", fmt::join(parts, ", "));
+    }
+    case Json::value_t::object: {
+      std::vector<std::string> parts;
+      for (auto it = value.begin(); it != value.end(); ++it) {
+        parts.push_back(fmt::format("{}: {}", python_repr(std::string_view(it.key())), python_value_repr(*it)));
+      }
+      return fmt::format("{{{}}}", fmt::join(parts, ", "));
+    }
+    default:
+      return value.dump();
+  }
+}
+
+std::string python_str(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : python_value_repr(value);
 }
 
 std::string python_json(const Json& value, int indent) {

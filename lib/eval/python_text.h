@@ -37,6 +37,10 @@ KEEL_API std::string python_repr(double value);
 /// repr(str): quotes chosen as Python does; what is not printable is escaped.
 KEEL_API std::string python_repr(std::string_view text);
 
+/// repr(value) of what json.loads makes of it, and str(value): texts as they are.
+KEEL_API std::string python_value_repr(const Json& value);
+KEEL_API std::string python_str(const Json& value);
+
 /// json.dumps(value, ensure_ascii=False), with indent=... unless it is negative. Floats by python_repr; non-finite
 /// ones, which a Json cannot hold, never occur.
 KEEL_API std::string python_json(const Json& value, int indent = -1);

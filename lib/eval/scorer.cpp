@@ -163,7 +163,10 @@ class Scorer::Run {
   void run_batch() {
     throw_if_stopped();
     if (batch_.tokens() == 0) return;
-    if (!model_.forward(batch_.flat())) throw_if_stopped();
+    if (!model_.forward(batch_.flat())) {
+      throw_if_stopped();
+      throw Error(ErrorKind::internal, "the model was interrupted without a signal");
+    }
     std::vector<float> nll(rows_.size());
     std::vector<int32_t> argmax(rows_.size());
     if (sizes_.softmax == ScorerSizes::Softmax::fp32) {

@@ -9,6 +9,7 @@
 #include "keel/base/error.h"
 #include "keel/base/suggest.h"
 #include "keel/eval/built_in_tasks.h"
+#include "keel/eval/python_text.h"
 #include "keel/eval/row_processing.h"
 
 namespace keel {
@@ -197,9 +198,7 @@ Json TaskValue::value(const Json& row) const {
 }
 
 std::string TaskValue::text(const Json& row) const {
-  const Json result = value(row);
-  if (result.is_string()) return result.get<std::string>();
-  if (!template_) return result.dump();
+  if (!template_ || row.contains(template_->source())) return python_str(value(row));
   return template_->text(row);
 }
 
@@ -264,7 +263,7 @@ std::span<const Task> built_in_tasks() {
   return tasks;
 }
 
-std::vector<const Task*> find_tasks(std::span<const std::string> names) {
+std::vector<const Task*> find_tasks(std::span<const std::string> names, const std::string& where) {
   std::vector<const Task*> found;
   std::vector<std::string> known;
   for (const Task& task : built_in_tasks()) {
@@ -273,7 +272,7 @@ std::vector<const Task*> find_tasks(std::span<const std::string> names) {
   }
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      throw Error(ErrorKind::usage, "there is no task or tag " + quoted_name(name), "--tasks", suggestion(name, known));
+      throw Error(ErrorKind::usage, "there is no task or tag " + quoted_name(name), where, suggestion(name, known));
     }
     for (const Task& task : built_in_tasks()) {
       const bool is_meant = task.name == name || std::find(task.tags.begin(), task.tags.end(), name) != task.tags.end();

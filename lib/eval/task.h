@@ -96,7 +96,8 @@ KEEL_API Task parse_task(const JsonDocument& definition);
 
 /// The tasks that come with the program, sorted by name.
 KEEL_API std::span<const Task> built_in_tasks();
-/// The tasks that names and tags stand for, in the order named, each once. Error(usage) with the nearest name.
-KEEL_API std::vector<const Task*> find_tasks(std::span<const std::string> names);
+/// The tasks that names and tags stand for, in the order named, each once. Error(usage) with the nearest name and
+/// `where`, the option they come from.
+KEEL_API std::vector<const Task*> find_tasks(std::span<const std::string> names, const std::string& where = "--tasks");
 
 }  // namespace keel

@@ -20,8 +20,7 @@ size_t argmax(std::span<const double> values) {
 
 bool is_gold_outside(const EvalDocument& document) {
   if (document.choices.empty()) return false;
-  const auto gold = document.target.get<int64_t>();
-  return gold < 0 || gold >= static_cast<int64_t>(document.choices.size());
+  return document.gold < 0 || document.gold >= std::ssize(document.choices);
 }
 
 double value_of(TaskMetric::Kind kind, const EvalDocument& document, std::span<const Score> scores) {
@@ -33,7 +32,7 @@ double value_of(TaskMetric::Kind kind, const EvalDocument& document, std::span<c
         kind == TaskMetric::Kind::acc_norm ? static_cast<double>(count_characters(document.choices[i])) : 1;
     values.push_back(scores[i].log_likelihood / length);
   }
-  return static_cast<int64_t>(argmax(values)) == document.target.get<int64_t>() ? 1 : 0;
+  return static_cast<int64_t>(argmax(values)) == document.gold ? 1 : 0;
 }
 
 }  // namespace

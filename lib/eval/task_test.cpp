@@ -49,6 +49,7 @@ TEST(Task, SplitsOfExamples) {
 TEST(Task, AFieldsNameAloneIsTheField) {
   const Task task = parse(kTask + "}");
   EXPECT_EQ(task.target.text(Json::parse(R"({"a": "x", "b": "y"})")), "y");
+  EXPECT_EQ(task.target.text(Json::parse(R"({"a": "x", "b": 3})")), "3");
   EXPECT_EQ(task.target.text(Json::parse(R"({"a": "x"})")), "b");  // no field: a text like any other
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/base/error.h"
+#include "keel/eval/python_text.h"
 #include "keel/eval/template_expression.h"
 
 namespace keel {
@@ -88,7 +89,7 @@ Json Template::value(const Json& row) const {
 std::string Template::text(const Json& row) const {
   std::string out;
   for (const Part& part : state_->parts) {
-    out += part.expression ? detail::python_str(part.expression->evaluate(row)) : part.text;
+    out += part.expression ? python_str(part.expression->evaluate(row)) : part.text;
   }
   return out;
 }

@@ -21,33 +21,6 @@ namespace {
 using Node = std::unique_ptr<const Expression>;
 using Values = std::vector<Json>;
 
-std::string python_repr_of(const Json& value) {
-  switch (value.type()) {
-    case Json::value_t::string:
-      return python_repr(std::string_view(value.get_ref<const std::string&>()));
-    case Json::value_t::number_float:
-      return python_repr(value.get<double>());
-    case Json::value_t::boolean:
-      return value.get<bool>() ? "True" : "False";
-    case Json::value_t::null:
-      return "None";
-    case Json::value_t::array: {
-      std::vector<std::string> parts;
-      for (const Json& item : value) parts.push_back(python_repr_of(item));
-      return fmt::format("[{}]", fmt::join(parts, ", "));
-    }
-    case Json::value_t::object: {
-      std::vector<std::string> parts;
-      for (auto it = value.begin(); it != value.end(); ++it) {
-        parts.push_back(fmt::format("{}: {}", python_repr(std::string_view(it.key())), python_repr_of(*it)));
-      }
-      return fmt::format("{{{}}}", fmt::join(parts, ", "));
-    }
-    default:
-      return value.dump();
-  }
-}
-
 [[noreturn]] void fail(const std::string& message) {
   throw Error(ErrorKind::format, message);
 }
@@ -68,6 +41,8 @@ const std::string& text_of(const Json& value, const std::string& what) {
 
 int64_t whole_of(const Json& value, const std::string& what) {
   if (!value.is_number_integer()) fail(fmt::format("{} needs a whole number, found {}", what, type_of(value)));
+  if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX)
+    fail(fmt::format("{}: the number is too large", what));
   return value.get<int64_t>();
 }
 
@@ -99,7 +74,7 @@ Json index_of(const Json& list, const Json& value) {
   for (size_t i = 0; i < list.size(); ++i) {
     if (list[i] == value) return static_cast<int64_t>(i);
   }
-  fail(fmt::format("{} is not one of {}", python_repr_of(value), python_repr_of(list)));
+  fail(fmt::format("{} is not one of {}", python_value_repr(value), python_value_repr(list)));
 }
 
 /// A method or filter: its name, how many arguments it takes, and what it does.
@@ -153,7 +128,7 @@ Json to_integer(const Json& value) {
   const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   // Jinja's int gives 0 for what is none; a benchmark with such a row is damaged.
   if (end.ec != std::errc() || end.ptr != digits.data() + digits.size() || digits.empty()) {
-    fail(fmt::format("int needs a whole number, found {}", python_repr(text)));
+    fail(fmt::format("int needs a whole number, found {}", python_repr(std::string_view(text))));
   }
   return number;
 }
@@ -197,7 +172,11 @@ const std::map<std::string, Function, std::less<>>& filters() {
 
 Json add(const Json& a, const Json& b) {
   if (a.is_string() && b.is_string()) return a.get<std::string>() + b.get<std::string>();
-  if (a.is_number_integer() && b.is_number_integer()) return a.get<int64_t>() + b.get<int64_t>();
+  if (a.is_number_integer() && b.is_number_integer()) {
+    int64_t sum = 0;
+    if (__builtin_add_overflow(whole_of(a, "+"), whole_of(b, "+"), &sum)) fail("the sum is too large");
+    return sum;
+  }
   if (!a.is_array() || !b.is_array()) fail(fmt::format("{} and {} cannot be added", type_of(a), type_of(b)));
   Json sum = a;
   for (const Json& item : b) sum.push_back(item);
@@ -301,7 +280,9 @@ class Binary final : public Expression {
     const Json a = left_->evaluate(row), b = right_->evaluate(row);
     if (operation_ == '+') return add(a, b);
     if (operation_ == '~') return python_str(a) + python_str(b);
-    return whole_of(a, "-") - whole_of(b, "-");
+    int64_t difference = 0;
+    if (__builtin_sub_overflow(whole_of(a, "-"), whole_of(b, "-"), &difference)) fail("the difference is too large");
+    return difference;
   }
 
  private:
@@ -314,6 +295,8 @@ class Parser {
   Parser(std::string_view text, const std::string& where) : text_(text), where_(where) {}
 
   Node whole() {
+    // Every step of an expression takes a character, and evaluation goes as deep as there are steps.
+    if (text_.size() > 2000) throw Error(ErrorKind::config, "a template's expression of more than 2000 bytes", where_);
     Node node = sum();
     skip_space();
     if (at_ < text_.size()) fail_at(fmt::format("'{}' is not understood", text_.substr(at_)));
@@ -341,7 +324,6 @@ class Parser {
     if (!take(c)) fail_at(fmt::format("a '{}' is missing at '{}'", c, text_.substr(at_)));
   }
 
-  /// Nesting is bounded, so that a hostile definition does not use up the stack.
   Node sum() {
     if (++depth_ > 50) fail_at("it is nested too deeply");
     Node node = filtered();
@@ -491,10 +473,6 @@ class Parser {
 
 std::unique_ptr<const Expression> parse_expression(std::string_view text, const std::string& where) {
   return Parser(text, where).whole();
-}
-
-std::string python_str(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : python_repr_of(value);
 }
 
 }  // namespace keel::detail

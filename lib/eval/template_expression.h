@@ -20,7 +20,4 @@ class Expression {
 /// The expression that a whole text is. Error(config) with `where`.
 std::unique_ptr<const Expression> parse_expression(std::string_view text, const std::string& where);
 
-/// Python's str() of a value: texts as they are, lists and objects by repr.
-std::string python_str(const Json& value);
-
 }  // namespace keel::detail

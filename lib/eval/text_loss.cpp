@@ -15,15 +15,15 @@ TextLoss text_loss(Context& ctx, const ModelFolder& folder, const Tokenizer& tok
   const ModelConfig config = parse_model_config(folder.config_text, folder.config_path);
   const int64_t positions = config.max_position_embeddings > 0 ? config.max_position_embeddings : kLongestWindow;
   const TextWindows windows{.window = std::clamp<int64_t>(positions, 2, kLongestWindow), .bos = tokenizer.bos_id()};
-  const std::vector<ScoreRequest> requests = text_requests(tokenizer.encode(text), windows);
-  TextLoss loss;
-  for (const ScoreRequest& request : requests) loss.tokens += std::ssize(request.continuation);
-  if (loss.tokens == 0) throw Error(ErrorKind::format, "the text has no token to predict", name);
-  const ScorerSizes sizes{.max_length = windows.window};
+  const std::vector<int32_t> tokens = tokenizer.encode(text);
+  if (cut_windows(std::ssize(tokens), windows).empty()) {
+    throw Error(ErrorKind::format, "the text has no token to predict", name);
+  }
+  const ScorerSizes sizes{.max_length = std::min<int64_t>(windows.window, std::ssize(tokens) + 1)};
   InferenceModel model(ctx, folder, sizes.decoder_options(), interrupted);
-  for (const Score& score : Scorer(model, sizes).run(requests)) loss.nats_per_token -= score.log_likelihood;
-  loss.nats_per_token /= static_cast<double>(loss.tokens);
-  return loss;
+  Scorer scorer(model, sizes);
+  const TextScore score = score_text(scorer, tokens, windows);
+  return {.nats_per_token = -score.log_likelihood / static_cast<double>(score.tokens), .tokens = score.tokens};
 }
 
 }  // namespace keel

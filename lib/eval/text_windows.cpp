@@ -7,21 +7,8 @@
 #include "keel/base/error.h"
 
 namespace keel {
-namespace {
 
-/// Tokens [begin, end) of which those from `scored` on count.
-ScoreRequest request_of(std::span<const int32_t> tokens, int64_t begin, int64_t scored, int64_t end,
-                        const std::optional<int32_t>& bos) {
-  ScoreRequest request;
-  if (bos) request.context.push_back(*bos);
-  request.context.insert(request.context.end(), tokens.begin() + begin, tokens.begin() + scored);
-  request.continuation.assign(tokens.begin() + scored, tokens.begin() + end);
-  return request;
-}
-
-}  // namespace
-
-std::vector<ScoreRequest> text_requests(std::span<const int32_t> tokens, const TextWindows& windows) {
+std::vector<TextWindow> cut_windows(int64_t tokens, const TextWindows& windows) {
   const int64_t length = windows.window - (windows.bos ? 1 : 0);  // tokens of the text in a window
   const int64_t first = windows.bos ? 0 : 1;                      // of them without a prediction
   if (windows.window < 2) {
@@ -34,16 +21,48 @@ std::vector<ScoreRequest> text_requests(std::span<const int32_t> tokens, const T
     throw Error(ErrorKind::config, fmt::format("a stride of {} for windows of {} tokens", *windows.stride, length),
                 "--stride");
   }
-  const auto N = static_cast<int64_t>(tokens.size());
-  std::vector<ScoreRequest> requests;
+  std::vector<TextWindow> cut;
   int64_t done = 0;  // tokens that have been counted, or left out as the first of their window
-  for (int64_t begin = 0; done < N; begin += stride) {
-    const int64_t end = std::min(begin + length, N);
+  for (int64_t begin = 0; done < tokens; begin += stride) {
+    const int64_t end = std::min(begin + length, tokens);
     const int64_t scored = overlaps && begin > 0 ? done : begin + first;
-    if (scored < end) requests.push_back(request_of(tokens, begin, scored, end, windows.bos));
+    if (scored < end) cut.push_back({begin, scored, end});
     done = end;
   }
-  return requests;
+  return cut;
+}
+
+ScoreRequest window_request(std::span<const int32_t> tokens, const TextWindow& window, const TextWindows& windows) {
+  ScoreRequest request;
+  if (windows.bos) request.context.push_back(*windows.bos);
+  request.context.insert(request.context.end(), tokens.begin() + window.begin, tokens.begin() + window.scored);
+  request.continuation.assign(tokens.begin() + window.scored, tokens.begin() + window.end);
+  return request;
+}
+
+TextScore score_text(Scorer& scorer, std::span<const int32_t> tokens, const TextWindows& windows,
+                     const std::function<void(int64_t)>& tick) {
+  constexpr int64_t kTokensAtOnce = int64_t{1} << 18;
+  TextScore total;
+  std::vector<ScoreRequest> requests;
+  int64_t at_once = 0, done = 0;
+  const auto run = [&] {
+    const auto count = [&](int64_t windows_done) {
+      if (tick) tick(done + windows_done);
+    };
+    for (const Score& score : scorer.run(requests, count)) total.log_likelihood += score.log_likelihood;
+    done += std::ssize(requests);
+    requests.clear();
+    at_once = 0;
+  };
+  for (const TextWindow& window : cut_windows(std::ssize(tokens), windows)) {
+    total.tokens += window.end - window.scored;
+    at_once += window.end - window.begin;
+    requests.push_back(window_request(tokens, window, windows));
+    if (at_once >= kTokensAtOnce) run();
+  }
+  run();
+  return total;
 }
 
 }  // namespace keel

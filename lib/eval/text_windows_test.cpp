@@ -19,7 +19,9 @@ std::vector<int32_t> count_to(int32_t n) {
 /// "9 0 1>2 3": context and continuation of each window.
 std::vector<std::string> shown(int32_t n, const TextWindows& windows) {
   std::vector<std::string> lines;
-  for (const ScoreRequest& request : text_requests(count_to(n), windows)) {
+  const std::vector<int32_t> tokens = count_to(n);
+  for (const TextWindow& window : cut_windows(n, windows)) {
+    const ScoreRequest request = window_request(tokens, window, windows);
     std::string line;
     for (int32_t id : request.context) line += std::to_string(id) + " ";
     line += ">";
@@ -50,12 +52,11 @@ TEST(TextWindows, OverlappingWindowsCountTheirLastTokens) {
 }
 
 TEST(TextWindows, SizesThatMakeNoSense) {
-  const auto tokens = count_to(5);
-  KEEL_EXPECT_ERROR(text_requests(tokens, {.window = 1}), ErrorKind::config,
+  KEEL_EXPECT_ERROR(cut_windows(5, {.window = 1}), ErrorKind::config,
                     "a window of 1 positions predicts nothing (--window)");
-  KEEL_EXPECT_ERROR(text_requests(tokens, {.window = 4, .stride = 0, .bos = 99}), ErrorKind::config,
+  KEEL_EXPECT_ERROR(cut_windows(5, {.window = 4, .stride = 0, .bos = 99}), ErrorKind::config,
                     "a stride of 0 for windows of 3 tokens (--stride)");
-  KEEL_EXPECT_ERROR(text_requests(tokens, {.window = 4, .stride = 4, .bos = 99}), ErrorKind::config,
+  KEEL_EXPECT_ERROR(cut_windows(5, {.window = 4, .stride = 4, .bos = 99}), ErrorKind::config,
                     "a stride of 4 for windows of 3 tokens (--stride)");
 }
 

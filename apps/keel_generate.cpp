@@ -80,7 +80,7 @@ Tool generate_tool() {
       {.name = "--stop",
        .value = "TEXT",
        .repeatable = true,
-       .help = "End before this text; the end-of-document token always ends."},
+       .help = "End before this text; without --ignore-eos an end-of-document token ends too."},
       {.name = "--ignore-eos", .type = OptionType::flag, .help = "Go on after an end-of-document token."},
       {.name = "--num",
        .type = OptionType::integer,
@@ -217,7 +217,7 @@ class Session {
 
   void on_finish(int64_t request, FinishReason reason) {
     if (reason == FinishReason::non_finite) {
-      throw Error(ErrorKind::format, "the model's logits are not finite: its weights are broken", model_path_);
+      throw Error(ErrorKind::numeric, "the model's logits are not finite: its weights are broken", model_path_);
     }
     Continuation& c = continuations_[request];
     std::string text;
@@ -350,6 +350,9 @@ int run_keel_generate(const Options& options) {
     if (*report_path == "-") throw Error(ErrorKind::usage, "stdout is for the text", "--report");
     Report::require_writable(*report_path, options.flag("--force"),
                              {options.text("MODEL"), options.find_text("--prompts").value_or("")});
+  }
+  if (options.flag("--json") && options.flag("--echo")) {
+    throw Error(ErrorKind::usage, "the lines of --json hold the prompt anyway", "--echo");
   }
   Report report("keel.generate/1", "keel-generate", options.arguments());
   const ModelFolder folder = open_model_folder(options.text("MODEL"));

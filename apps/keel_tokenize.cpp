@@ -223,8 +223,8 @@ Json settings_of(const Options& options, const Config& config) {
   return settings;
 }
 
-/// Whether a report is of an encode of this tokenizer, these settings and inputs. Throws Json::exception for a report of
-/// another form.
+/// Whether a report is of an encode of this tokenizer, these settings and inputs. Throws Json::exception for a report
+/// of another form.
 bool is_report_of(const Json& report, const Tokenizer& tokenizer, Json settings, const InputFiles& inputs) {
   Json earlier = report.at("config");
   settings.erase("workers");  // the bytes do not depend on them

@@ -121,8 +121,8 @@ inline std::vector<std::pair<std::string, std::string>> golden_documents() {
 /// The golden lines of a tokenizer by id.
 inline std::map<std::string, nlohmann::json> golden_lines(const std::string& name) {
   std::map<std::string, nlohmann::json> by_id;
-  for (nlohmann::json& line : json_lines(testing::get_file(testing::test_data()->string() + "/golden/tokens/" + name + ".jsonl")))
-    by_id[line["id"].get<std::string>()] = line;
+  const std::string path = testing::test_data()->string() + "/golden/tokens/" + name + ".jsonl";
+  for (nlohmann::json& line : json_lines(testing::get_file(path))) by_id[line["id"].get<std::string>()] = line;
   return by_id;
 }
 

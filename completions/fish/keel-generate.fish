@@ -6,7 +6,7 @@ complete -c keel-generate -l max-tokens -r -d 'Most tokens to generate for each.
 complete -c keel-generate -l temperature -r -d '0 is greedy: always the most probable token.'
 complete -c keel-generate -l top-k -r -d 'Draw from the K most probable tokens only; 0 is all.'
 complete -c keel-generate -l top-p -r -d 'Draw from the fewest tokens whose probabilities add up to P.'
-complete -c keel-generate -l stop -r -F -d 'End before this text; the end-of-document token always ends.'
+complete -c keel-generate -l stop -r -F -d 'End before this text; without --ignore-eos an end-of-document token ends too.'
 complete -c keel-generate -l ignore-eos -d 'Go on after an end-of-document token.'
 complete -c keel-generate -l num -r -d 'Continuations of each prompt.'
 complete -c keel-generate -l bos -r -f -a 'auto on off' -d 'Begin each prompt with the BOS token; auto does what the tokenizer'\''s files say.'

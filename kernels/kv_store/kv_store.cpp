@@ -1,5 +1,8 @@
 #include "keel/kernels/kv_store/kv_store.h"
 
+#include <string>
+
+#include "keel/base/error.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/kv_store/kv_store_cpu.h"
 
@@ -9,6 +12,12 @@ void kv_store(Context& ctx, View<const float, 3> x, View<const int32_t, 1> rows,
   check_shape("kv_store", "x", x, x.extents());
   check_shape("kv_store", "rows", rows, {x.extent(0)});
   check_shape("kv_store", "cache", cache, {cache.extent(0), x.extent(1), x.extent(2)});
+  for (int64_t n = 0; n < rows.extent(0); ++n) {
+    if (rows(n) >= 0 && rows(n) < cache.extent(0)) continue;
+    throw Error(ErrorKind::shape,
+                "row " + std::to_string(rows(n)) + " of a cache of " + std::to_string(cache.extent(0)),
+                "kv_store: rows");
+  }
   KEEL_CALL_ISA(ctx.isa(), kv_store(x, rows.data(), cache, ctx.threads()));
 }
 

@@ -7,6 +7,7 @@
 #include "keel/base/error.h"
 #include "keel/kernels/kv_store/kv_store_ref.h"
 #include "support/contexts.h"
+#include "support/errors.h"
 #include "support/guarded_matrix.h"
 
 namespace keel {
@@ -53,6 +54,19 @@ TEST(KvStore, ShapesThatDisagree) {
   EXPECT_THROW(kv_store(ctx, x, {rows.data(), {1}}, x), Error);
   EXPECT_THROW(kv_store(ctx, x, {rows.data(), {2}}, View<float, 3>(memory.data(), {2, 2, 8})), Error);
   EXPECT_THROW(kv_store(ctx, x, {rows.data(), {2}}, View<float, 3>(memory.data(), {2, 1, 4})), Error);
+}
+
+TEST(KvStore, RowsOutsideTheCache) {
+  Context ctx(1);
+  const std::vector<float> values(8, 1);
+  std::vector<float> memory(8);
+  for (const int32_t row : {-1, 2}) {
+    const std::vector<int32_t> rows{0, row};
+    testing::expect_error(ErrorKind::shape, "row " + std::to_string(row) + " of a cache of 2", [&] {
+      kv_store(ctx, {values.data(), {2, 1, 4}}, {rows.data(), {2}}, {memory.data(), {2, 1, 4}});
+    });
+  }
+  EXPECT_EQ(memory, std::vector<float>(8)) << "nothing was written";
 }
 
 }  // namespace

@@ -11,7 +11,8 @@
 
 namespace keel {
 
-/// Products by shape, strides and the threads that they were made for. Internal to matmul_onednn.cpp; its own file because Context destroys it.
+/// Products by shape, strides and the threads that they were made for. Internal to matmul_onednn.cpp; its own file
+/// because Context destroys it.
 struct Context::MatmulCache {
   /// A primitive with its arguments; only the addresses change from call to call.
   struct Product {

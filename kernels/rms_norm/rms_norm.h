@@ -7,6 +7,8 @@ namespace keel {
 
 /// y[r,c] = x[r,c] s[r] w[c],  s[r] = 1 / sqrt(mean_c x[r,c]^2 + eps).          Zhang & Sennrich 2019, arXiv:1910.07467
 /// x, y: [rows, d], last axis contiguous, y may be x.  w: [d].  s: [rows], kept for the backward pass.
+/// This and the others below throw Error(shape) on extents that disagree; what is not said to be the same array
+/// overlaps nowhere.
 KEEL_API void rms_norm(Context&, View<const float, 2> x, View<const float, 1> w, float eps, View<float, 2> y,
                        View<float, 1> s);
 
@@ -17,8 +19,8 @@ KEEL_API void rms_norm_backward(Context&, View<const float, 2> dy, View<const fl
                                 View<const float, 1> s, View<float, 2> dx, bool accumulate_dx, View<float, 1> dw,
                                 View<float, 2> partial);
 
-/// The same for every head of x, y [N, heads, d] on its own: rows may be strided, the gain w [d] is shared by the
-/// heads. s: [N, heads] dense.
+/// The same for every head of x, y [N, heads, d] on its own: rows may be strided, y may be x, the gain w [d] is
+/// shared by the heads.  s: [N, heads] dense.
 KEEL_API void rms_norm(Context&, View<const float, 3> x, View<const float, 1> w, float eps, View<float, 3> y,
                        View<float, 2> s);
 /// dx is overwritten; it may be dy.  partial: [chunk_count(N * heads), d] scratch.

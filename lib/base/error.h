@@ -18,7 +18,7 @@ enum class ErrorKind {
   shape,     ///< tensors that do not fit together
   device,    ///< no such device, or a backend that was not built
   memory,    ///< does not fit
-  numeric,   ///< a loss or gradient that is not finite
+  numeric,   ///< a loss, a gradient or what a model gives is not finite
 };
 
 /// The one exception type of the library. what() is one line: "what (where): hint", where and hint optional; control

@@ -13,10 +13,11 @@ KEEL_API extern std::atomic<int> stop_signal_value;
 KEEL_API extern std::atomic<int> stop_count_value;
 }  // namespace detail
 
-/// From now on SIGINT, SIGTERM, SIGUSR1 and, unless it is ignored (nohup), SIGHUP only ask to stop; SIGPIPE and SIGXFSZ are ignored, so that writes fail with
-/// an error. The third request ends the process at once (files under their final names are complete even then).
-/// SIGBUS from a mapped file that became shorter, or whose disk failed, ends the process with one line that begins with
-/// "<tool>: error:" and code 4; any other SIGBUS is a bug and stays as it was (all of them in builds with AddressSanitizer).
+/// From now on SIGINT, SIGTERM, SIGUSR1 and, unless it is ignored (nohup), SIGHUP only ask to stop; SIGPIPE and SIGXFSZ
+/// are ignored, so that writes fail with an error. The third request ends the process at once (files under their final
+/// names are complete even then). SIGBUS from a mapped file that became shorter, or whose disk failed, ends the process
+/// with one line that begins with "<tool>: error:" and code 4; any other SIGBUS is a bug and stays as it was (all of
+/// them in builds with AddressSanitizer).
 KEEL_API void install_signal_handlers(std::string_view tool = "keel");
 
 /// True once a stop was asked for. One relaxed load: fit for inner loops.
@@ -43,7 +44,8 @@ constexpr int exit_code_of_signal(int signal) noexcept {
   return 128 + signal;
 }
 
-/// Thrown where work is given up for a signal; run_tool turns it into the exit code.
+/// Thrown where work is given up for a signal; run_tool turns it into the exit code. `signal` is 0 where
+/// there was another reason, such as the `interrupted` of a model.
 struct KEEL_API Stopped {
   int signal;
 };

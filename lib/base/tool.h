@@ -13,7 +13,8 @@ namespace keel {
 using ToolBody = std::function<int(const Options&)>;
 
 /// The one main of all tools: parses, answers --help, --version and --completions, sets up log and signals (SIGPIPE and
-/// SIGXFSZ ignored; SIGINT, SIGTERM, SIGUSR1, SIGHUP noted, see signals.h), runs the body, catches everything, checks stdout.
+/// SIGXFSZ ignored; SIGINT, SIGTERM, SIGUSR1, SIGHUP noted, see signals.h), runs the body, catches everything, checks
+/// stdout.
 ///   Error -> one line "keel-train: error: what (where): hint" on stderr and exit_code(kind)
 ///   std::bad_alloc -> 6;  std::filesystem::filesystem_error -> 4;  other exceptions -> 1;
 ///   Stopped (signals.h) -> 128 + signal;  closed stdout -> 141;  stdout that cannot be written (full disk) -> 4.

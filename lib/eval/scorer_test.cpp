@@ -17,15 +17,7 @@ constexpr int64_t kMaxLength = 40;
 class ScorerTest : public ::testing::Test {
  protected:
   ScorerTest() {
-    testing::write_model_folder(folder_.path().string(),
-                                resolved({.vocab_size = 23,
-                                          .hidden_size = 16,
-                                          .intermediate_size = 24,
-                                          .num_hidden_layers = 2,
-                                          .num_attention_heads = 4,
-                                          .num_key_value_heads = 2,
-                                          .residual_scheme = "keel"}),
-                                1);
+    testing::write_small_model(folder_.path().string());
     plain_.emplace(ctx_, open_model_folder(folder_.path().string()),
                    DecoderOptions{.max_tokens = 200, .max_positions = 200, .logit_rows = 200});
   }

@@ -60,19 +60,21 @@ GeneratorSizes generator_sizes(std::span<const GenerationRequest> requests, int6
   return sizes;
 }
 
+std::optional<std::string> problem_of_prompt(std::span<const int32_t> prompt, int64_t max_positions,
+                                             int64_t vocab_size) {
+  if (prompt.empty()) return "no tokens to start from";
+  for (int32_t id : prompt) {
+    if (id >= 0 && id < vocab_size) continue;
+    return fmt::format("token id {} is outside the model's vocabulary of {}", id, vocab_size);
+  }
+  if (std::ssize(prompt) < max_positions) return std::nullopt;
+  return fmt::format("{} tokens leave no room in a context of {}", prompt.size(), max_positions);
+}
+
 void require_runnable(std::span<const GenerationRequest> requests, const GeneratorSizes& sizes, int64_t vocab_size) {
   for (size_t i = 0; i < requests.size(); ++i) {
-    const auto& prompt = requests[i].prompt;
-    const std::string where = fmt::format("prompt {}", i + 1);
-    if (prompt.empty()) throw Error(ErrorKind::config, "no tokens to start from", where);
-    for (int32_t id : prompt) {
-      if (id >= 0 && id < vocab_size) continue;
-      throw Error(ErrorKind::config, fmt::format("token id {} is outside the model's vocabulary of {}", id, vocab_size),
-                  where);
-    }
-    if (static_cast<int64_t>(prompt.size()) < sizes.max_positions) continue;
-    throw Error(ErrorKind::config,
-                fmt::format("{} tokens leave no room in a context of {}", prompt.size(), sizes.max_positions), where);
+    const auto problem = problem_of_prompt(requests[i].prompt, sizes.max_positions, vocab_size);
+    if (problem) throw Error(ErrorKind::config, *problem, fmt::format("prompt {}", i + 1));
   }
 }
 
@@ -103,7 +105,7 @@ class Generator::Run {
       throw_if_stopped();
       admit();
       fill_batch();
-      if (!model_.forward(batch_.flat())) throw_if_stopped();
+      if (!model_.forward(batch_.flat())) throw Stopped{stop_signal()};
       const int64_t K = static_cast<int64_t>(rows_.size());
       if (K > 0) model_.logits({rows_.data(), {K}}, {logits_.data(), {K, V_}});
       std::erase_if(running_, [&](Running& r) { return r.logits_row >= 0 && take_token(r); });

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "keel/base/export.h"
@@ -49,6 +51,11 @@ struct GeneratorSizes {
 KEEL_API GeneratorSizes generator_sizes(std::span<const GenerationRequest> requests, int64_t max_position_embeddings,
                                         int64_t batch_sequences, int64_t max_tokens);
 
+/// Why a model of this vocabulary can't continue a prompt with `max_positions` positions: it has no token, one outside
+/// the vocabulary, or leaves no position for a continuation; nothing if it can.
+KEEL_API std::optional<std::string> problem_of_prompt(std::span<const int32_t> prompt, int64_t max_positions,
+                                                      int64_t vocab_size);
+
 /// Error(config) naming the first request whose prompt has no token, one outside the model's vocabulary, or leaves no
 /// position for a continuation.
 KEEL_API void require_runnable(std::span<const GenerationRequest> requests, const GeneratorSizes& sizes,
@@ -68,7 +75,8 @@ class KEEL_API Generator {
   /// `model` was made with sizes.decoder_options().
   Generator(InferenceModel& model, const GeneratorSizes& sizes);
 
-  /// Errors as require_runnable. Stopped after a signal, also where the model's `interrupted` ends a pass.
+  /// Errors as require_runnable. Stopped after a signal, and where the model's `interrupted` ends a pass for another
+  /// reason (its `signal` is 0 then).
   void run(std::span<const GenerationRequest> requests, const Callbacks& callbacks);
 
  private:

@@ -7,6 +7,7 @@
 #include "keel/base/atomic_file.h"
 #include "keel/base/error.h"
 #include "keel/base/files.h"
+#include "keel/base/signals.h"
 #include "support/errors.h"
 #include "support/model_files.h"
 #include "support/temp_dir.h"
@@ -22,17 +23,7 @@ struct Result {
 
 class GeneratorTest : public ::testing::Test {
  protected:
-  GeneratorTest() {
-    testing::write_model_folder(folder_.path().string(),
-                                resolved({.vocab_size = 23,
-                                          .hidden_size = 16,
-                                          .intermediate_size = 24,
-                                          .num_hidden_layers = 2,
-                                          .num_attention_heads = 4,
-                                          .num_key_value_heads = 2,
-                                          .residual_scheme = "keel"}),
-                                1);
-  }
+  GeneratorTest() { testing::write_small_model(folder_.path().string()); }
 
   std::vector<Result> run(const std::vector<GenerationRequest>& requests, int64_t batch_sequences, int64_t max_tokens,
                           int64_t context = 0, const std::function<bool(int64_t, int32_t)>& also = {}) {
@@ -142,6 +133,32 @@ TEST_F(GeneratorTest, RequestsThatCannotRunAreNamed) {
   KEEL_EXPECT_ERROR(with({}), ErrorKind::config, "no tokens to start from (prompt 2)");
   KEEL_EXPECT_ERROR(with({23}), ErrorKind::config, "token id 23 is outside the model's vocabulary of 23 (prompt 2)");
   KEEL_EXPECT_ERROR(with({1, 2, 3, 4}), ErrorKind::config, "4 tokens leave no room in a context of 4 (prompt 2)");
+}
+
+TEST_F(GeneratorTest, APassThatIsInterruptedGivesNoTokens) {
+  const std::vector<GenerationRequest> requests{{.prompt = {1, 2}, .max_tokens = 20}};
+  const GeneratorSizes sizes = generator_sizes(requests, 0, 1, 100);
+  int64_t tokens = 0;
+  InferenceModel model(ctx_, open_model_folder(folder_.path().string()), sizes.decoder_options(),
+                       [&] { return tokens == 3; });
+  const Generator::Callbacks callbacks{.on_token = [&](int64_t, int32_t) { return ++tokens > 0; }, .on_finish = {}};
+  try {
+    Generator(model, sizes).run(requests, callbacks);
+    ADD_FAILURE() << "went on";
+  } catch (const Stopped& stopped) {
+    EXPECT_EQ(stopped.signal, 0) << "no signal came";
+  }
+  EXPECT_EQ(tokens, 3);
+}
+
+TEST_F(GeneratorTest, MemoryThatIsRefusedIsNoTrainingSetting) {
+  GeneratorSizes sizes = generator_sizes({}, 0, 1, 100);
+  sizes.max_tokens = int64_t{1} << 42;
+  const Error error = testing::error_of(
+      [&] { InferenceModel(ctx_, open_model_folder(folder_.path().string()), sizes.decoder_options()); });
+  EXPECT_EQ(error.kind(), ErrorKind::memory);
+  EXPECT_EQ(std::string(error.what()).find("train."), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find("fewer tokens"), std::string::npos) << error.what();
 }
 
 }  // namespace

@@ -12,6 +12,40 @@ const char* tied_head(const ModelConfig& config) {
   return config.tie_word_embeddings ? "lm_head.weight" : "";
 }
 
+/// A model folder's weights in memory of their own, with room for a decoder.
+struct LoadedModel {
+  ModelConfig config;
+  ParameterLayout layout;
+  ArenaPlan plan;
+  Region<float> weights;
+  DecoderPlan decoder_plan;
+  Arena arena;
+  ParameterBuffers parameters;
+
+  LoadedModel(Context& ctx, const ModelFolder& folder, const DecoderOptions& options)
+      : config(parse_model_config(folder.config_text, folder.config_path)),
+        layout(found_layout(config, folder.tensors)),
+        weights(plan.add<float>(MemoryKind::weights, layout.size)),
+        decoder_plan(plan_decoder(config, all_sublayers(config), options, plan)),
+        arena(plan, "fewer tokens or sequences at a time, or shorter ones, need less"),
+        parameters{.layout = &layout, .weights = {arena.at(weights), {layout.size}}, .gradients = {}} {
+    folder.tensors.read(parameter_targets(layout, host_view(ctx, parameters.weights)), tied_head(config));
+  }
+};
+
+/// Threads that pay in a pass over `rows` tokens: a product, after which all wait for each other, should take one
+/// thread about 200 us or more, by the speeds that a core has about, 10 GB/s of weights and 50 GFLOP/s. On an idle
+/// machine less would do, but where other work takes turns on the cores a wait costs milliseconds: with products of
+/// 100 us two threads were measured at a seventh of the speed of one.
+int worthwhile_threads(const ModelConfig& config, int64_t rows) {
+  constexpr double kProductSeconds = 200e-6, kBytesPerSecond = 10e9, kFlopsPerSecond = 50e9;
+  const auto products = static_cast<double>(2 * config.sublayers() + 1);  // and the head
+  const double parameters = static_cast<double>(count_parameters(config).in_products) / products;
+  const double seconds = std::max(parameters * sizeof(float) / kBytesPerSecond,
+                                  2 * parameters * static_cast<double>(rows) / kFlopsPerSecond);
+  return static_cast<int>(std::clamp(seconds / kProductSeconds, 1.0, 1024.0));
+}
+
 }  // namespace
 
 ParameterLayout found_layout(const ModelConfig& config, const TensorSet& tensors) {
@@ -29,48 +63,6 @@ std::vector<TensorTarget> parameter_targets(const ParameterLayout& layout, HostV
   }
   return targets;
 }
-
-namespace {
-
-/// A model folder's weights in memory of their own, with room for a decoder.
-struct LoadedModel {
-  ModelConfig config;
-  ParameterLayout layout;
-  ArenaPlan plan;
-  Region<float> weights;
-  DecoderPlan decoder_plan;
-  Arena arena;
-  ParameterBuffers parameters;
-
-  LoadedModel(Context& ctx, const ModelFolder& folder, const DecoderOptions& options)
-      : config(parse_model_config(folder.config_text, folder.config_path)),
-        layout(found_layout(config, folder.tensors)),
-        weights(plan.add<float>(MemoryKind::weights, layout.size)),
-        decoder_plan(plan_decoder(config, all_sublayers(config), options, plan)),
-        arena(plan),
-        parameters{.layout = &layout, .weights = {arena.at(weights), {layout.size}}, .gradients = {}} {
-    folder.tensors.read(parameter_targets(layout, host_view(ctx, parameters.weights)), tied_head(config));
-  }
-};
-
-}  // namespace
-
-namespace {
-
-/// Threads that pay in a pass over `rows` tokens: a product, after which all wait for each other, should take one thread
-/// about 200 us or more, by the speeds that a core has about, 10 GB/s of weights and 50 GFLOP/s. On an idle machine less
-/// would do, but where other work takes turns on the cores a wait costs milliseconds: with products of 100 us two
-/// threads were measured at a seventh of the speed of one.
-int worthwhile_threads(const ModelConfig& config, int64_t rows) {
-  constexpr double kProductSeconds = 200e-6, kBytesPerSecond = 10e9, kFlopsPerSecond = 50e9;
-  const auto products = static_cast<double>(2 * config.sublayers() + 1);  // and the head
-  const double parameters = static_cast<double>(count_parameters(config).in_products) / products;
-  const double seconds = std::max(parameters * sizeof(float) / kBytesPerSecond,
-                                  2 * parameters * static_cast<double>(rows) / kFlopsPerSecond);
-  return static_cast<int>(std::clamp(seconds / kProductSeconds, 1.0, 1024.0));
-}
-
-}  // namespace
 
 struct InferenceModel::Impl {
   Context& ctx;

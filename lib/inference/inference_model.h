@@ -13,8 +13,9 @@ namespace keel {
 /// in training. A pass takes no more of the context's threads than its products pay for.
 class KEEL_API InferenceModel {
  public:
-  /// Reads config and weights, and allocates everything it needs. Errors as parse_model_config and TensorSet::read give them; Error(memory) if the system
-  /// refuses the allocation. options.training is ignored. `interrupted` as in Decoder.
+  /// Reads config and weights, and allocates everything it needs. Errors as parse_model_config, plan_decoder and
+  /// TensorSet::read give them; Error(memory) if the system refuses the allocation. options.training is ignored.
+  /// `interrupted` as in Decoder.
   InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
                  std::function<bool()> interrupted = {});
   /// Borrows weights and memory, which outlive it: `plan`, made with training = false, and `parameters` lie in `arena`.

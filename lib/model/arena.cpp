@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string>
 
 #include "keel/base/error.h"
 
@@ -44,12 +43,11 @@ int64_t ArenaPlan::reserve(MemoryKind kind, int64_t count, int64_t element_bytes
   return offset;
 }
 
-Arena::Arena(const ArenaPlan& plan) : bytes_(plan.total_bytes()) {
+Arena::Arena(const ArenaPlan& plan, const std::string& hint) : bytes_(plan.total_bytes()) {
   if (bytes_ == 0) return;
   void* memory = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    throw Error(ErrorKind::memory, "can't allocate " + std::to_string(bytes_) + " bytes", std::strerror(errno),
-                "a smaller train.micro_batch_sequences needs less; --plan shows what for");
+    throw Error(ErrorKind::memory, "can't allocate " + std::to_string(bytes_) + " bytes", std::strerror(errno), hint);
   }
   madvise(memory, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
   base_ = static_cast<std::byte*>(memory);

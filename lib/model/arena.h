@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "keel/base/export.h"
 
@@ -39,10 +40,10 @@ class KEEL_API ArenaPlan {
 };
 
 /// The one allocation of a run: zero-filled anonymous memory, in huge pages where the system gives them. Throws
-/// Error(memory) if the system refuses.
+/// Error(memory) if the system refuses; its hint, what would need less, is the caller's.
 class KEEL_API Arena {
  public:
-  explicit Arena(const ArenaPlan& plan);
+  explicit Arena(const ArenaPlan& plan, const std::string& hint = {});
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

@@ -9,6 +9,7 @@
 #include "keel/kernels/rms_norm/rms_norm.h"
 #include "keel/kernels/rope/rope.h"
 #include "keel/model/branch.h"
+#include "keel/model/kv_cache.h"
 
 namespace keel {
 namespace {
@@ -152,7 +153,8 @@ AttentionPlan plan_attention(const ModelConfig& config, const std::vector<Sublay
   const int64_t qk = N * (config.query_size() + config.key_value_size());
   const int64_t out = N * config.query_size();
   const int64_t lse = N * config.num_attention_heads;
-  const int64_t cache = options.cache_pages * options.page_size * config.key_value_size();
+  const int64_t cache =
+      options.cache_pages > 0 ? cache_rows(options.cache_pages, options.page_size) * config.key_value_size() : 0;
   AttentionPlan plan;
   Region<float> shared_qkv, shared_qk, shared_qk_r, shared_out, shared_lse;
   bool first = true;

@@ -31,7 +31,8 @@ struct DecoderPlan {
   int64_t logits_rows = 0;  ///< rows of the [tokens, vocab] logits that exist at a time
 };
 
-/// Plans a decoder that runs these sublayers (all_sublayers(config), or fewer). `config` is resolved().
+/// Plans a decoder that runs these sublayers (all_sublayers(config), or fewer). `config` is resolved(). Error(memory)
+/// for more than 64 bits address, or a cache of more rows than cache_rows (kv_cache.h) allows.
 KEEL_API DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers,
                                   const DecoderOptions& options, ArenaPlan& arena);
 
@@ -55,11 +56,13 @@ class KEEL_API Decoder {
   void loss(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
             View<float, 1> nll = {});
 
-  /// After forward(): logits[k, :] of row rows[k] of the batch.  rows: [K], K <= options.logit_rows; logits: [K, V].
+  /// After forward(): logits[k, :] of row rows[k] of the batch.  rows: [K]; logits: [K, V].
+  /// Error(shape) for K above options.logit_rows.
   void logits(const ParameterBuffers& parameters, View<const int32_t, 1> rows, View<float, 2> logits);
 
   /// After forward(): nll[k] in nats of targets[k] after row rows[k] of the batch, and the most probable token there.
-  /// rows, targets, weights (all 1), nll, argmax: [K], K <= options.logit_rows.
+  /// rows, targets, weights (all 1), nll, argmax: [K]; Error(shape) for K above
+  /// options.logit_rows.
   void score(const ParameterBuffers& parameters, View<const int32_t, 1> rows, View<const int32_t, 1> targets,
              View<const float, 1> weights, View<float, 1> nll, View<int32_t, 1> argmax);
 

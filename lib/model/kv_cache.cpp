@@ -1,10 +1,30 @@
 #include "keel/model/kv_cache.h"
 
 #include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "keel/base/error.h"
 
 namespace keel {
 
-KvPages::KvPages(int64_t pages, int64_t page_size) : page_size_(page_size), users_(pages, 0) {
+int64_t cache_rows(int64_t pages, int64_t page_size) {
+  constexpr int64_t kMost = int64_t{std::numeric_limits<int32_t>::max()} + 1;
+  if (pages < 0 || page_size < 1) {
+    throw Error(ErrorKind::internal, fmt::format("a cache of {} pages of {} tokens", pages, page_size));
+  }
+  if (pages > kMost / page_size) {
+    throw Error(ErrorKind::memory,
+                fmt::format("a key-value cache of {} pages of {} tokens, at most {} tokens are possible", pages,
+                            page_size, kMost),
+                "", "fewer sequences at a time, or shorter ones, need less");
+  }
+  return pages * page_size;
+}
+
+KvPages::KvPages(int64_t pages, int64_t page_size)
+    : page_size_(page_size), users_(cache_rows(pages, page_size) / page_size, 0) {
   for (int64_t page = pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
 }
 
@@ -58,13 +78,17 @@ void CachedBatch::clear() {
   positions_.clear();
   cache_rows_.clear();
   kv_lengths_.clear();
+  added_.clear();
   cu_seqlens_.assign(1, 0);
   pages_.clear();
 }
 
 bool CachedBatch::add(KvPages& pages, int64_t sequence, std::span<const int32_t> tokens) {
   const int64_t first = pages.length(sequence), count = static_cast<int64_t>(tokens.size());
+  if (count == 0) throw Error(ErrorKind::internal, "no tokens of a sequence");
+  if (added_.contains(sequence)) throw Error(ErrorKind::internal, "a sequence twice in one batch");
   if (!pages.append(sequence, count)) return false;
+  added_.insert(sequence);
   for (int64_t i = 0; i < count; ++i) {
     tokens_.push_back(tokens[i]);
     positions_.push_back(static_cast<int32_t>(first + i));

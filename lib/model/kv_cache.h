@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "keel/base/export.h"
@@ -10,11 +11,16 @@
 
 namespace keel {
 
+/// Rows of a cache: pages x page_size. Error(memory) above 2^31, where their numbers would leave int32; Error(internal)
+/// for pages without room for a token.
+KEEL_API int64_t cache_rows(int64_t pages, int64_t page_size);
+
 /// Who owns which pages of a decoder's key-value cache. A page holds page_size tokens of one sequence, or of several
 /// that begin with the same tokens; it is free again when the last of them has gone. Bookkeeping on the host: the
 /// memory is the decoder's (DecoderOptions::cache_pages), filled by its forward pass.
 class KEEL_API KvPages {
  public:
+  /// Errors as cache_rows gives them.
   KvPages(int64_t pages, int64_t page_size);
 
   int64_t page_size() const { return page_size_; }
@@ -52,8 +58,8 @@ class KEEL_API KvPages {
 class KEEL_API CachedBatch {
  public:
   void clear();
-  /// Adds the next tokens (one or more) of a sequence. False, and nothing changes, if the cache has too few free pages.
-  /// Each sequence at most once a batch.
+  /// Adds the next tokens of a sequence. False, and nothing changes, if the cache has too few free pages.
+  /// Error(internal) for no tokens, and for a sequence that the batch has already.
   bool add(KvPages& pages, int64_t sequence, std::span<const int32_t> tokens);
 
   int64_t tokens() const { return static_cast<int64_t>(tokens_.size()); }
@@ -67,6 +73,7 @@ class KEEL_API CachedBatch {
   std::vector<int32_t> tokens_, positions_, cache_rows_, kv_lengths_, page_table_;
   std::vector<int32_t> cu_seqlens_{0};
   std::vector<std::vector<int32_t>> pages_;
+  std::unordered_set<int64_t> added_;
 };
 
 }  // namespace keel

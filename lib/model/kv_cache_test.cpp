@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "keel/base/error.h"
 #include "keel/model/decoder.h"
+#include "support/errors.h"
 #include "support/numeric.h"
 
 namespace keel {
@@ -33,6 +35,31 @@ TEST(KvPages, PagesAreGivenOutSharedAndFreed) {
   EXPECT_EQ(pages.free_pages(), 1) << "two pages are still shared";
   pages.release(second);
   EXPECT_EQ(pages.free_pages(), 4);
+}
+
+TEST(KvPages, RowsBeyond32BitsAreRefused) {
+  EXPECT_EQ(cache_rows(int64_t{1} << 27, 16), int64_t{1} << 31);
+  for (const auto& [pages, size] : {std::pair((int64_t{1} << 27) + 1, int64_t{16}), {3, int64_t{1} << 62}}) {
+    testing::expect_error(ErrorKind::memory, "at most 2147483648 tokens", [&] { KvPages(pages, size); });
+  }
+  for (const auto& [pages, size] : {std::pair(1, 0), {-1, 16}}) {
+    testing::expect_error(ErrorKind::internal, "a cache of", [&] { KvPages(pages, size); });
+  }
+}
+
+TEST(CachedBatch, ASequenceIsInABatchOnce) {
+  KvPages pages(4, 8);
+  const int64_t sequence = pages.create(), other = pages.create();
+  const std::vector<int32_t> tokens{1, 2};
+  CachedBatch batch;
+  ASSERT_TRUE(batch.add(pages, sequence, tokens));
+  ASSERT_TRUE(batch.add(pages, other, tokens));
+  testing::expect_error(ErrorKind::internal, "twice", [&] { batch.add(pages, sequence, tokens); });
+  testing::expect_error(ErrorKind::internal, "no tokens", [&] { batch.add(pages, pages.create(), {}); });
+  EXPECT_EQ(pages.length(sequence), 2) << "nothing changed";
+  EXPECT_EQ(batch.tokens(), 4);
+  batch.clear();
+  EXPECT_TRUE(batch.add(pages, sequence, tokens));
 }
 
 ModelConfig config_with_everything() {
@@ -146,6 +173,15 @@ void expect_same(const std::vector<float>& found, size_t found_from, const std::
   for (size_t i = 0; i < count; ++i) {
     ASSERT_TRUE(testing::is_close(found[found_from + i], expected[from + i], 1e-5 * largest)) << i;
   }
+}
+
+TEST(KvPages, APlanWithMoreRowsIsRefused) {
+  ArenaPlan arena;
+  const ModelConfig config = config_with_everything();
+  const DecoderOptions options{
+      .max_tokens = 1, .max_positions = 1, .training = false, .cache_pages = int64_t{1} << 28, .page_size = 16};
+  testing::expect_error(ErrorKind::memory, "at most 2147483648 tokens",
+                        [&] { (void)plan_decoder(config, all_sublayers(config), options, arena); });
 }
 
 class KvCache : public ::testing::TestWithParam<ModelConfig> {};

@@ -11,7 +11,8 @@
 namespace keel {
 
 /// Which steps (1 .. steps) of a run have a line in metrics.jsonl and which are followed by a validation or by samples,
-/// where train.log_every, validate.every_steps and validate.sample.every_steps may have changed on the way (--override).
+/// where train.log_every, validate.every_steps and validate.sample.every_steps may have changed on the way
+/// (--override).
 class KEEL_API LogSchedule {
  public:
   /// `overrides` as in run.json, in the order in which they were made: one from step N holds for steps N+1 and later,

@@ -46,9 +46,9 @@ KEEL_API ResumedConfig resume_config(const JsonDocument& run_json, const std::fu
 /// empty).
 KEEL_API std::string resumed_init(const EarlierRun& earlier, const std::string& init_path);
 
-/// The checkpoint and the command must belong to one run: the same data as run.json has it (require_same_data), the same
-/// tokenizer, the same rates of the finished steps (require_same_rates), at least as many steps as are done. Without a
-/// checkpoint the run starts again and only data that is named elsewhere must be the same.
+/// The checkpoint and the command must belong to one run: the same data as run.json has it (require_same_data), the
+/// same tokenizer, the same rates of the finished steps (require_same_rates), at least as many steps as are done.
+/// Without a checkpoint the run starts again and only data that is named elsewhere must be the same.
 KEEL_API void require_same_run(const EarlierRun& earlier, const RunSetup& setup, const Checkpoint* checkpoint);
 
 /// The micro-batch of a run that goes on. An automatic one stays what run.json says, as it decides the order of sums,

@@ -39,7 +39,8 @@ class KEEL_API RunDirectory {
   /// that is no run's, or what another tool made (a data set, a model). Touches nothing.
   static void require_creatable(const std::string& path, bool replace);
   /// A new directory, or one that is there already. With `replace` an earlier run's files are removed first, those that
-  /// a run leaves and no others. Errors as require_creatable, asked again under the lock, and Error(io) if another process trains in it.
+  /// a run leaves and no others. Errors as require_creatable, asked again under the lock, and Error(io) if another
+  /// process trains in it.
   static RunDirectory create(const std::string& path, bool replace);
   /// An existing one.
   static RunDirectory open(const std::string& path);

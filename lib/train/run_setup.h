@@ -49,8 +49,8 @@ KEEL_API void require_readable_start(const RunSetup& setup);
 /// Targets that a validation scores: the first validate.tokens, or all.
 KEEL_API int64_t validation_targets(const TrainSettings& settings, const BatchReader& validation);
 
-/// Every input file of the run for its report: shards with the hashes of `identity` where they are of the whole file, the
-/// weights of --init with hashes of files up to 1 GiB, taken now. Stopped on a signal.
+/// Every input file of the run for its report: shards with the hashes of `identity` where they are of the whole file,
+/// the weights of --init with hashes of files up to 1 GiB, taken now. Stopped on a signal.
 KEEL_API std::vector<ReportInput> report_inputs(const RunSetup& setup);
 
 }  // namespace keel

@@ -15,9 +15,10 @@ namespace keel {
 /// tokenizers.
 class KEEL_API TextCodec {
  public:
-  virtual ~TextCodec();
-  /// The tokens that a model continues from, as keel-generate makes them: one or more. Error(format) for a text that is
-  /// not UTF-8, Error(usage) for an empty one where the tokenizer has no token to start with.
+  virtual ~TextCodec() = default;
+  /// The tokens that a model continues from, as keel-generate makes them; none if the tokenizer leaves nothing of the
+  /// text. Error(format) for a text that is not UTF-8, Error(usage) for an empty one where the tokenizer has no token
+  /// to start with.
   virtual std::vector<int32_t> encode_prompt(const std::string& text) const = 0;
   /// The text that these tokens add to the prompt's.
   virtual std::string continuation(std::span<const int32_t> prompt, std::span<const int32_t> tokens) const = 0;

@@ -157,8 +157,8 @@ RunHistory history_of(const std::optional<EarlierRun>& earlier, int64_t step) {
           .resumes = recorded_resumes(*earlier, step)};
 }
 
-/// run.json and the files of lines as they are when the checkpoint's step (null: 0) is the last one done. run.json comes first: a process that
-/// is killed in between leaves what the next one brings to the same end.
+/// run.json and the files of lines as they are when the checkpoint's step (null: 0) is the last one done. run.json
+/// comes first: a process that is killed in between leaves what the next one brings to the same end.
 LogSchedule bring_up_to_date(RunDirectory& directory, const std::optional<EarlierRun>& earlier, const RunSetup& setup,
                              const RunHistory& history, const Checkpoint* checkpoint) {
   LogSchedule schedule(setup.settings, history.overrides);

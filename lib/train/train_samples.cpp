@@ -7,8 +7,6 @@
 
 namespace keel {
 
-TextCodec::~TextCodec() = default;
-
 void encode_sample_prompts(const Config& config, const TextCodec& codec, TrainSettings& settings) {
   SampleSettings& sample = settings.validate.sample;
   const int64_t context = settings.model.max_position_embeddings;
@@ -23,10 +21,7 @@ void encode_sample_prompts(const Config& config, const TextCodec& codec, TrainSe
     } catch (const Error& error) {
       throw bad(error.what());
     }
-    const auto count = static_cast<int64_t>(ids.size());
-    if (count >= context) {
-      throw bad(fmt::format("{} tokens leave no room in model.max_position_embeddings {}", count, context));
-    }
+    if (const auto problem = problem_of_prompt(ids, context, settings.model.vocab_size)) throw bad(*problem);
     sample.prompt_ids.push_back(std::move(ids));
   }
   sample.stop_ids = codec.stop_ids();

@@ -13,7 +13,8 @@
 namespace keel {
 
 /// Turns the prompts of validate.sample into tokens. Error(config) for one that is not UTF-8, is empty where the
-/// tokenizer has no token to start with, or leaves no position for a continuation.
+/// tokenizer has no token to start with, or that the model can't continue (problem_of_prompt): what sampling would only
+/// find out after some steps is found here.
 KEEL_API void encode_sample_prompts(const Config& config, const TextCodec& codec, TrainSettings& settings);
 
 /// The continuations to make after `step` updates, one a prompt. What a step draws is decided by the run's seed, the

@@ -77,7 +77,7 @@ struct Trainer::Impl {
         train(train_reader),
         validation(validation_reader),
         memory(plan_training(settings, settings.micro_batch_sequences)),
-        arena(memory.arena),
+        arena(memory.arena, "a smaller train.micro_batch_sequences needs less; --plan shows what for"),
         parameters{.layout = &memory.layout, .weights = flat(memory.weights), .gradients = flat(memory.gradients)},
         decoder(ctx, settings.model, memory.decoder, arena, interrupted),
         segments(adamw_segments(memory.layout, settings.optimizer)),
@@ -215,6 +215,7 @@ std::optional<double> Trainer::validate(const std::function<bool(int64_t done, i
 std::optional<std::vector<TrainSample>> Trainer::sample(int64_t step, const std::function<bool()>& give_up) {
   struct GivenUp {};
   Impl& r = *impl_;
+  if (!r.sampler) throw Error(ErrorKind::internal, "samples of a run without validate.sample.prompts");
   const std::vector<GenerationRequest> requests = sample_requests(r.settings, step);
   std::vector<TrainSample> samples(requests.size());
   try {

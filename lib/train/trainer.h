@@ -44,7 +44,7 @@ class KEEL_API Trainer {
   void load_optimizer(const TensorSet& tensors);
 
   /// Step t = 0, 1, ...: batch, gradient, clip, update. Empty if interrupted: then weights and optimiser state are
-  /// those before the step.
+  /// those before the step, and so they are after an Error (data that can't be read).
   std::optional<StepResult> step(int64_t t);
 
   /// Mean nats per target token of the validation data; empty if interrupted, or if `give_up`, asked before each batch
@@ -52,7 +52,8 @@ class KEEL_API Trainer {
   std::optional<double> validate(const std::function<bool(int64_t done, int64_t total)>& give_up = {});
 
   /// What the weights as they are make of the prompts of validate.sample after `step` updates, one each; changes
-  /// nothing that training reads. Empty if interrupted, or if `give_up`, asked at every token, says so.
+  /// nothing that training reads. Empty if interrupted, or if `give_up`, asked at every token, says so. Needs prompts
+  /// (Error(internal) without); errors as Generator::run gives them.
   std::optional<std::vector<TrainSample>> sample(int64_t step, const std::function<bool()>& give_up = {});
 
   /// The name of the first tensor of weights or optimiser state, in the order of saving, with a value that is not

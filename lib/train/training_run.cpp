@@ -74,9 +74,9 @@ class TrainingRun {
     try {
       while (goes_on && continue_run()) {
       }
-    } catch (const Error& error) {
-      // Data that turns out to be damaged later must not cost the steps done so far.
-      if (error.kind() == ErrorKind::format) save();
+    } catch (...) {
+      // Damaged data, or samples that cannot be made, must not cost the steps done so far.
+      if (is_whole_ && !stop_is_urgent()) save_despite_error();
       throw;
     }
     progress_.finish();
@@ -144,6 +144,7 @@ class TrainingRun {
       return false;
     }
     ++outcome_.step;
+    is_whole_ = false;
     has_progressed_ = true;
     if (result->empty && empty_steps_++ == 0) {
       log::warn("step {}: no target token counts (all are masked); nothing was updated", outcome_.step);
@@ -153,6 +154,7 @@ class TrainingRun {
     validated_ = !setup_.validation;
     sampled_ = !makes_samples();
     if (schedule_.logs(outcome_.step)) log_step(outcome_.step, *result, seconds);
+    is_whole_ = true;
     show_progress(*result, seconds);
     return true;
   }
@@ -241,10 +243,10 @@ class TrainingRun {
     });
     outcome_.validate_seconds += watch.seconds();
     if (!loss) return !stopped() && !time_is_up();
-    validated_ = has_progressed_ = true;
     outcome_.val_loss = *loss;
     outcome_.val_step = outcome_.step;
     directory_.log_validation(outcome_.step, outcome_.step * settings_.tokens_per_step(), *loss);
+    validated_ = has_progressed_ = true;
     log::info("step {}: validation loss {}", outcome_.step, loss_text(*loss));
     if (std::isfinite(*loss)) return true;
     weights_are_suspect_ = true;
@@ -317,6 +319,7 @@ class TrainingRun {
   bool save() {
     if (outcome_.step == saved_step_) return true;
     if (weights_are_suspect_ || !is_worth_saving()) return false;
+    is_whole_ = false;  // what cannot be saved now is not tried a second time
     const Stopwatch watch;
     directory_.sync();
     const Retention retention{.keep_last = settings_.checkpoint.keep_last,
@@ -331,7 +334,17 @@ class TrainingRun {
     directory_.log_event(
         "save", {{"step", outcome_.step}, {"path", saved.path}, {"bytes", saved.bytes}, {"seconds", watch.seconds()}});
     log::info("saved {} ({}, {:.1f} s)", saved.path, format_bytes(saved.bytes), watch.seconds());
+    is_whole_ = true;
     return true;
+  }
+
+  /// The error that ends the run is the one to report, whatever becomes of this.
+  void save_despite_error() {
+    try {
+      save();
+    } catch (const std::exception& problem) {
+      log::error("step {} could not be saved: {}", outcome_.step, problem.what());
+    }
   }
 
   bool is_worth_saving() {
@@ -387,6 +400,7 @@ class TrainingRun {
   int64_t saved_step_ = 0;   // step 0 needs no checkpoint: it follows from the config
   bool weights_are_suspect_ =
       false;               // they, or the validation loss, are not finite: an earlier checkpoint is worth more
+  bool is_whole_ = true;   // weights and lines are those of outcome_.step, neither being changed nor lost
   bool validated_ = true;  // the validation after outcome_.step is done, or none is due
   bool sampled_ = true;    // likewise the samples
 };

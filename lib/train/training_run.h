@@ -28,8 +28,9 @@ struct RunStart {
 };
 
 /// Trains to the end of the settings, or to a signal, a time limit or a loss that is not finite: writes metrics, events
-/// and checkpoints into `directory`. At every end the newest checkpoint is that of the last finished step.
-/// Warns when a completed run's loss is more than 1 nat above ln(vocab_size), that of a model that knows nothing.
+/// and checkpoints into `directory`. At every end, also when data, validation or samples raise an error, the newest
+/// checkpoint is that of the last finished step. Warns when a completed run's loss is more than 1 nat above
+/// ln(vocab_size), that of a model that knows nothing.
 KEEL_API RunOutcome run_training(const RunSetup& setup, Trainer& trainer, RunDirectory& directory,
                                  const RunStart& start, Progress& progress);
 

@@ -1,5 +1,6 @@
 // Tokens a second of one sequence, token by token, and of many at once, with random weights. One JSON line each:
-//   generate_bench [--sublayers 16] [--width 256] [--vocab 8192] [--prompt 64] [--tokens 128] [--sequences 16] [--threads N]
+//   generate_bench [--sublayers 16] [--width 256] [--vocab 8192] [--prompt 64] [--tokens 128] [--sequences 16]
+//                  [--threads N]
 #include <fmt/format.h>
 #include <unistd.h>
 

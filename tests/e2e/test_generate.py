@@ -159,6 +159,7 @@ class Prompts(Generate):
         self.assertEqual(self.generate(*arguments).stdout, f"{TEXT}\n---\n a\n")
         self.assertEqual(self.generate(*arguments, "--echo", "--batch-sequences", "1").stdout, f" the cat{TEXT}\n---\nthe at a\n")
         self.assertEqual(self.generate(*arguments, "--quiet").stderr, "")
+        self.assertIn("--echo", self.generate(*arguments, "--json", "--echo", code=2).stderr)  # each line has its prompt
 
     def test_text_that_is_not_utf8(self):
         result = subprocess.run([tool("keel-generate"), self.model, "--prompts", self.file(b"fine\nb\xffd\n")], capture_output=True)
@@ -174,7 +175,7 @@ class Ends(Generate):
 
     def test_weights_that_are_not_finite(self):
         broken = self.chain("broken", broken=True)
-        result = self.generate("--prompt", " the cat", model=broken, code=3)
+        result = self.generate("--prompt", " the cat", model=broken, code=5)
         self.assertIn("logits are not finite", result.stderr)
         self.assertEqual(result.stdout, "")
 

@@ -120,7 +120,7 @@ class Samples(TrainTest):
         self.assertRegex(result.stderr, r"validate\.sample\.prompts needs a tokenizer, and the data names none \(.*train\.json:\d+")
         long = json.dumps(["the cat", "the cat " * 30])
         result = self.train("none", ["--set", f"validate.sample.prompts={long}"], code=2)
-        self.assertRegex(result.stderr, r"prompt 2 of validate\.sample\.prompts: \d+ tokens leave no room in model\.max_position_embeddings 16")
+        self.assertRegex(result.stderr, r"prompt 2 of validate\.sample\.prompts: \d+ tokens leave no room in a context of 16")
         for bad in ("prompts=[1]", "tokens=0", "temperature=-1", "top_p=0", "every_steps=0", "promts=[]"):
             self.train("none", ["--set", f"validate.sample.{bad}"], code=2)
         self.assertFalse((self.dir / "none").exists())

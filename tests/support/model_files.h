@@ -30,4 +30,17 @@ inline void write_model_folder(const std::string& folder, const ModelConfig& con
   write_file_atomically(folder + "/config.json", json_text(model_config_json(config, model_type), 2));
 }
 
+/// A small model with grouped heads and a vocabulary of 23 in the folder.
+inline void write_small_model(const std::string& folder) {
+  write_model_folder(folder,
+                     resolved({.vocab_size = 23,
+                               .hidden_size = 16,
+                               .intermediate_size = 24,
+                               .num_hidden_layers = 2,
+                               .num_attention_heads = 4,
+                               .num_key_value_heads = 2,
+                               .residual_scheme = "keel"}),
+                     1);
+}
+
 }  // namespace keel::testing

@@ -78,10 +78,11 @@ int32_t BpeMerger::character_id(std::string_view character) const {
   return found == character_ids_.end() ? kNoPiece : found->second;
 }
 
-void BpeMerger::encode(std::string_view text, Workspace& workspace, std::vector<int32_t>& ids) const {
+int64_t BpeMerger::encode(std::string_view text, Workspace& workspace, std::vector<int32_t>& ids) const {
   split(text, workspace);
   joiner_.join(workspace);
   bool after_unknown = false;
+  int64_t lost = 0;
   for (const PairJoiner::Symbol& symbol : workspace.symbols()) {
     if (symbol.id == PairJoiner::kJoined) continue;
     const bool is_piece = symbol.id >= 0 && symbol.id < pieces_;
@@ -89,11 +90,13 @@ void BpeMerger::encode(std::string_view text, Workspace& workspace, std::vector<
       ids.push_back(symbol.id);
     } else if (byte_fallback_) {
       append_character(text, symbol.begin, ids);
-    } else if (!after_unknown) {
-      ids.push_back(unknown_);
+    } else {
+      lost += static_cast<int64_t>(first_character(text.substr(symbol.begin)).size());
+      if (!after_unknown) ids.push_back(unknown_);
     }
     after_unknown = !is_piece;
   }
+  return lost;
 }
 
 void BpeMerger::append_character(std::string_view text, int32_t begin, std::vector<int32_t>& ids) const {

@@ -25,8 +25,9 @@ class BpeMerger {
 
   using Workspace = PairJoiner::Workspace;
 
-  /// Appends the ids of a normalised text (UTF-8, spaces as U+2581, below 2^31 bytes).
-  void encode(std::string_view text, Workspace& workspace, std::vector<int32_t>& ids) const;
+  /// Appends the ids of a normalised text (UTF-8, spaces as U+2581, below 2^31 bytes). Returns how many of its bytes
+  /// became the unknown piece.
+  int64_t encode(std::string_view text, Workspace& workspace, std::vector<int32_t>& ids) const;
 
  private:
   static constexpr int32_t kNoPiece = PairJoiner::kNone;

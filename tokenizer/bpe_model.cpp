@@ -108,12 +108,13 @@ std::optional<int32_t> BpeModel::whole_piece(std::string_view word) const {
   return found == whole_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void BpeModel::encode(std::string_view word, Workspace& workspace, std::vector<int32_t>& ids) const {
-  split(word, workspace);
+int64_t BpeModel::encode(std::string_view word, Workspace& workspace, std::vector<int32_t>& ids) const {
+  const int64_t lost = split(word, workspace);
   joiner_.join(workspace);
   for (const PairJoiner::Symbol& symbol : workspace.symbols()) {
     if (symbol.id != PairJoiner::kJoined) ids.push_back(symbol.id);
   }
+  return lost;
 }
 
 int32_t BpeModel::character_id(std::string_view character) const {
@@ -130,9 +131,9 @@ bool BpeModel::add_fallback(std::string_view character, size_t at, Workspace& wo
   return true;
 }
 
-void BpeModel::split(std::string_view word, Workspace& workspace) const {
+int64_t BpeModel::split(std::string_view word, Workspace& workspace) const {
   workspace.clear();
-  int64_t unknown_at = -1;
+  int64_t unknown_at = -1, lost = 0;
   const auto end_unknown = [&] {
     if (unknown_at >= 0) workspace.add(*unknown_, static_cast<int32_t>(unknown_at));
     unknown_at = -1;
@@ -149,11 +150,14 @@ void BpeModel::split(std::string_view word, Workspace& workspace) const {
     }
     if (byte_level_) character = ByteAlphabet::get().character(byte);
     // An unknown piece that waits comes after the bytes of a fallback, as in the crate.
-    if (add_fallback(character, at, workspace) || !unknown_ || (fuse_unknown_ && unknown_at >= 0)) continue;
+    if (add_fallback(character, at, workspace)) continue;
+    lost += static_cast<int64_t>(next - at);
+    if (!unknown_ || (fuse_unknown_ && unknown_at >= 0)) continue;
     end_unknown();
     unknown_at = static_cast<int64_t>(at);
   }
   end_unknown();
+  return lost;
 }
 
 }  // namespace keel

@@ -25,8 +25,9 @@ class BpeModel {
 
   using Workspace = PairJoiner::Workspace;
 
-  /// Appends the ids of a word: valid UTF-8, less than 2^31 bytes.
-  void encode(std::string_view word, Workspace& workspace, std::vector<int32_t>& ids) const;
+  /// Appends the ids of a word: valid UTF-8, less than 2^31 bytes. Returns how many of its bytes became the unknown
+  /// piece or nothing.
+  int64_t encode(std::string_view word, Workspace& workspace, std::vector<int32_t>& ids) const;
 
   /// With ignore_merges, the id of a word that is a piece as a whole.
   std::optional<int32_t> whole_piece(std::string_view word) const;
@@ -41,7 +42,7 @@ class BpeModel {
   static constexpr int kMark = 128, kOther = 129, kClasses = 130;
   static int class_of(std::string_view text, size_t at);
 
-  void split(std::string_view word, Workspace& workspace) const;
+  int64_t split(std::string_view word, Workspace& workspace) const;
   bool add_fallback(std::string_view character, size_t at, Workspace& workspace) const;
   int32_t character_id(std::string_view character) const;
   void learn_pieces(const TokenizerSpec& spec);

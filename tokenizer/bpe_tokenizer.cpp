@@ -136,8 +136,9 @@ class BpeEncoder : public TokenEncoder, private WordSink {
     if (cache_.find(word, *ids_)) return;
     const size_t before = ids_->size();
     const std::unique_lock<std::mutex> lock = admit_part(word, kMaxWordBytes);
-    shared_->model.encode(word, workspace_, *ids_);
+    const int64_t lost = shared_->model.encode(word, workspace_, *ids_);
     if (lock) workspace_ = {};
+    if (lost > 0) return note_lost(lost);  // the cache does not count
     cache_.insert(word, ids_->data() + before, ids_->size() - before);
   }
 
@@ -215,22 +216,23 @@ class BpeDecoder : public TokenDecoder {
 
   void append_characters(std::string_view piece, std::string& text) {
     const DecoderRules& rules = shared_->spec.decoder;
+    const size_t most = most_rewritten(piece.size());
     piece_ = piece;
-    for (const auto& [pattern, content] : rules.replacements) replace(pattern, content);
+    for (const auto& [pattern, content] : rules.replacements) replace(pattern, content, most);
     const int byte = rules.byte_fallback ? byte_value(piece_) : -1;
     if (byte >= 0) {
       bytes_.push_back(static_cast<char>(byte));
       return give_bytes(incomplete_utf8_tail(bytes_), text);
     }
     give_bytes(0, text);
-    if (!rules.metaspace.empty()) replace(rules.metaspace, at_start_ && rules.metaspace_prefix ? "" : " ");
+    if (!rules.metaspace.empty()) replace(rules.metaspace, at_start_ && rules.metaspace_prefix ? "" : " ", most);
     give_text(piece_, text);
   }
 
-  void replace(const std::string& pattern, const std::string& content) {
+  void replace(const std::string& pattern, const std::string& content, size_t most) {
     if (piece_.find(pattern) == std::string::npos) return;
     replaced_.clear();
-    append_replaced(piece_, pattern, content, replaced_);
+    append_replaced(piece_, pattern, content, replaced_, most);
     piece_.swap(replaced_);
   }
 

@@ -1,10 +1,10 @@
 #include "keel/tokenizer/json_tokenizer.h"
 
 #include <nlohmann/json.hpp>
+#include <map>
 #include <random>
 
 #include "keel/tokenizer/golden_support.h"
-#include "keel/tokenizer/normalizer.h"
 #include "keel/tokenizer/split_pattern.h"
 #include "support/mutate.h"
 
@@ -354,19 +354,41 @@ TEST(JsonTokenizer, DamagedFilesGiveOneErrorOrATokenizerThatWorks) {
   }
 }
 
-TEST(Normalizer, GivesNormalForms) {
-  const auto form = [](NormalizerStep::Kind kind, const std::string& text) {
-    std::string out;
-    append_normal_form(kind, text, out);
-    return out;
-  };
-  using Kind = NormalizerStep::Kind;
-  EXPECT_EQ(form(Kind::nfc, "ae\u0301x"), "a\u00e9x");
-  EXPECT_EQ(form(Kind::nfc, "a\u0327\u0301 \u1112\u1161\u11ab"), "\u00e1\u0327 \ud55c");
-  EXPECT_EQ(form(Kind::nfc, "\u0958"), "\u0915\u093c");  // excluded from composition
-  EXPECT_EQ(form(Kind::nfd, "x\u00e9"), "xe\u0301");
-  EXPECT_EQ(form(Kind::nfkc, "\ufb01\u00b2"), "fi2");
-  EXPECT_EQ(form(Kind::nfkd, "\u1e9b\u0323"), "s\u0323\u0307");
+TEST_F(ConfiguredTokenizer, DamagedFilesGiveOneErrorOrATokenizerThatWorks) {
+  const json file = tiny("bytes");
+  json vocab = file["model"]["vocab"];
+  vocab["<|endoftext|>"] = vocab.size();
+  std::string merges = "#version: 0.2\n";
+  for (const json& pair : file["model"]["merges"])
+    merges += pair[0].get<std::string>() + " " + pair[1].get<std::string>() + "\n";
+  const json config = {{"tokenizer_class", "GPT2Tokenizer"},
+                       {"add_bos_token", true},
+                       {"bos_token", "<|endoftext|>"},
+                       {"pad_token", {{"content", "<pad>"}, {"lstrip", false}}},
+                       {"added_tokens_decoder", {{"317", {{"content", "<pad>"}, {"special", true}}}}}};
+  const std::map<std::string, std::string> files = {
+      {"vocab.json", vocab.dump()}, {"merges.txt", merges}, {"tokenizer_config.json", config.dump()}};
+  testing::Random random(9);
+  for (const auto& [name, content] : files) testing::put_file(folder_ / name, content);
+  EXPECT_EQ(load_tokenizer(folder_.path())->pad_id(), 317);
+  for (const auto& [name, content] : files) {
+    int refused = 0, read = 0;
+    for (int i = 0; i < 1000; ++i) {
+      testing::put_file(folder_ / name, testing::mutated(content, random));
+      try {
+        const auto tokenizer = load_tokenizer(folder_.path());
+        tokenizer->decode(tokenizer->encode("the cat's 1984 mat\n <pad>", SpecialText::parse));
+        ++read;
+      } catch (const Error& error) {
+        ASSERT_TRUE(error.kind() == ErrorKind::format || error.kind() == ErrorKind::usage) << error.what();
+        ASSERT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos) << error.what();
+        ++refused;
+      }
+    }
+    EXPECT_GT(refused, 100) << name;
+    EXPECT_GT(read, 10) << name;
+    testing::put_file(folder_ / name, content);
+  }
 }
 
 }  // namespace

@@ -22,4 +22,8 @@ std::unique_lock<std::mutex> admit_part(std::string_view part, int64_t most) {
   return size > kLargePartBytes ? std::unique_lock(one_large_part) : std::unique_lock<std::mutex>();
 }
 
+void check_rewritten(size_t bytes, size_t most) {
+  if (bytes > most) throw TextTooLong(fmt::format("the tokenizer's rules make more than {} bytes of a text", most));
+}
+
 }  // namespace keel

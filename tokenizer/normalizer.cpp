@@ -7,6 +7,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/utf8.h"
+#include "keel/tokenizer/large_part.h"
 #include "keel/tokenizer/unicode.h"
 
 namespace keel {
@@ -49,20 +50,24 @@ void sort_marks(std::vector<utf8proc_int32_t>& characters) {
 }
 
 // A run whose ends do not interact with what is outside.
-void append_run(Kind form, std::string_view run, std::vector<utf8proc_int32_t>& characters, std::string& out) {
+void append_run(Kind form, std::string_view run, std::vector<utf8proc_int32_t>& characters, std::string& out,
+                size_t most) {
   const bool compatibility = form == Kind::nfkc || form == Kind::nfkd;
   const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatibility ? UTF8PROC_COMPAT : 0);
   characters.clear();
   for (size_t at = 0; at < run.size(); at += character_bytes(run[at])) {
     append_decomposed(code_point(first_character(run.substr(at))), options, characters);
+    check_rewritten(out.size() + characters.size(), most);
   }
   sort_marks(characters);
   auto count = static_cast<utf8proc_ssize_t>(characters.size());
   if (composes(form)) {
     count = utf8proc_normalize_utf32(characters.data(), count,
                                      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    if (count < 0) throw Error(ErrorKind::internal, "utf8proc cannot compose a text");
   }
   for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(out, static_cast<uint32_t>(characters[i]));
+  check_rewritten(out.size(), most);
 }
 
 // The first byte of a character that may change, or the end. Characters below U+0300 are stable in form C.
@@ -78,7 +83,7 @@ size_t find_unstable(Kind form, std::string_view text, size_t at) {
 
 }  // namespace
 
-void append_normal_form(Kind form, std::string_view text, std::string& out) {
+void append_normal_form(Kind form, std::string_view text, std::string& out, size_t most) {
   std::vector<utf8proc_int32_t> characters;
   for (size_t done = 0; done < text.size();) {
     size_t begin = find_unstable(form, text, done);
@@ -92,27 +97,29 @@ void append_normal_form(Kind form, std::string_view text, std::string& out) {
       end += character_bytes(text[end]);
     }
     out.append(text.substr(done, begin - done));
-    append_run(form, text.substr(begin, end - begin), characters, out);
+    append_run(form, text.substr(begin, end - begin), characters, out, most);
     done = end;
   }
 }
 
 std::string_view Normalizer::apply(std::string_view text, std::string& buffer, std::string& spare) const {
+  const size_t most = most_rewritten(text.size());
   for (const NormalizerStep& step : steps_) {
     if (text.empty()) return text;
     spare.clear();
     switch (step.kind) {
       case Kind::prepend:
+        check_rewritten(step.content.size() + text.size(), most);
         spare.append(step.content);
         spare.append(text);
         break;
       case Kind::replace:
         if (text.find(step.pattern) == std::string_view::npos) continue;
-        append_replaced(text, step.pattern, step.content, spare);
+        append_replaced(text, step.pattern, step.content, spare, most);
         break;
       default:
         if (find_unstable(step.kind, text, 0) == text.size()) continue;
-        append_normal_form(step.kind, text, spare);
+        append_normal_form(step.kind, text, spare, most);
     }
     buffer.swap(spare);
     text = buffer;

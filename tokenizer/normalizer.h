@@ -8,8 +8,10 @@
 
 namespace keel {
 
-/// Unicode normal form C, D, KC or KD of valid UTF-8, appended. Linear in time but for the sorting of marks.
-void append_normal_form(NormalizerStep::Kind form, std::string_view text, std::string& out);
+/// Unicode normal form C, D, KC or KD of valid UTF-8, appended. Linear in time but for the sorting of marks. TextTooLong
+/// once `out` has more than `most` bytes.
+void append_normal_form(NormalizerStep::Kind form, std::string_view text, std::string& out,
+                        size_t most = std::string::npos);
 
 /// What a tokenizer does to text before it looks for pieces. Immutable.
 class Normalizer {
@@ -17,7 +19,7 @@ class Normalizer {
   explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
   /// The normalised text: `text` itself if nothing changes, else in `buffer`. `spare` is room to work in. An empty text
-  /// stays empty.
+  /// stays empty. TextTooLong if a step makes more than most_rewritten(text.size()) bytes, before they are written.
   std::string_view apply(std::string_view text, std::string& buffer, std::string& spare) const;
   std::string applied(std::string_view text) const;
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "keel/tokenizer/large_part.h"
 #include "keel/tokenizer/unicode.h"
 
 namespace keel {
@@ -150,7 +151,7 @@ void PreTokenizer::run_metaspace(size_t index, std::string_view text, bool first
   replaced.clear();
   const bool prepends = rule.prepend == Prepend::always || (rule.prepend == Prepend::first && first);
   if (prepends && text[0] != ' ' && !text.starts_with(mark)) replaced += mark;
-  append_replaced(text, " ", mark, replaced);
+  append_replaced(text, " ", mark, replaced, most_rewritten(text.size()));
   const std::string_view all = replaced;
   if (!rule.split) return run(index + 1, all, first, scratch, sink);
   for (size_t begin = 0; begin < all.size();) {

@@ -110,11 +110,13 @@ class SentencepieceEncoder : public TokenEncoder {
     const std::string_view part = text.substr(begin, end - begin);
     if (cache_.find(part, ids)) return;
     const size_t before = ids.size();
+    const int64_t lost_before = lost_bytes();
     if (shared_->merger) {
       merge_part(part, ids);
     } else {
       encode_part(part, ids);
     }
+    if (lost_bytes() > lost_before) return;  // the cache does not count
     cache_.insert(part, ids.data() + before, ids.size() - before);
   }
 
@@ -129,7 +131,7 @@ class SentencepieceEncoder : public TokenEncoder {
       if (space < part.size()) normalized_ += kSpacePiece;
       at = space + 1;
     }
-    shared_->merger->encode(normalized_, workspace_, ids);
+    note_lost(shared_->merger->encode(normalized_, workspace_, ids));
     if (lock) workspace_ = {};
   }
 
@@ -138,6 +140,17 @@ class SentencepieceEncoder : public TokenEncoder {
     const auto status = shared_->processor.Encode(part, &part_ids_);
     if (!status.ok()) throw Error(ErrorKind::internal, "sentencepiece: " + status.ToString());
     ids.insert(ids.end(), part_ids_.begin(), part_ids_.end());
+    if (std::count(part_ids_.begin(), part_ids_.end(), shared_->processor.unk_id()) > 0) count_lost(part);
+  }
+
+  // The library's pieces are what the text has, where the vocabulary has none.
+  void count_lost(std::string_view part) {
+    std::vector<std::string> pieces;
+    const auto status = shared_->processor.Encode(part, &pieces);
+    if (!status.ok()) throw Error(ErrorKind::internal, "sentencepiece: " + status.ToString());
+    for (size_t i = 0; i < std::min(pieces.size(), part_ids_.size()); ++i) {
+      if (part_ids_[i] == shared_->processor.unk_id()) note_lost(static_cast<int64_t>(pieces[i].size()));
+    }
   }
 
   std::shared_ptr<const Shared> shared_;

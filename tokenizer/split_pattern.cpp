@@ -131,7 +131,7 @@ class Translator {
     copy();
   }
 
-  // (?: (?= (?! (?> (?<= (?<! (?i: (?i) (?-i) (?x)
+  // (?: (?= (?! (?> (?<= (?<! (?i: (?i) (?-i)
   void check_group() {
     if (std::string_view(":=!>").find(next(2)) != std::string_view::npos) return;
     if (next(2) == '<' && (next(3) == '=' || next(3) == '!')) return;

@@ -60,9 +60,11 @@ TokenEncoder::~TokenEncoder() = default;
 TokenDecoder::~TokenDecoder() = default;
 Tokenizer::~Tokenizer() = default;
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialText special) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialText special, int64_t* lost_bytes) const {
   std::vector<int32_t> ids;
-  make_encoder()->encode(text, ids, special);
+  const std::unique_ptr<TokenEncoder> encoder = make_encoder();
+  encoder->encode(text, ids, special);
+  if (lost_bytes != nullptr) *lost_bytes += encoder->lost_bytes();
   return ids;
 }
 

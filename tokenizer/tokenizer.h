@@ -33,6 +33,16 @@ class KEEL_API TokenEncoder {
   /// Appends the ids of `text` (UTF-8; NUL is a character like any other), without BOS or EOS.
   /// TextTooLong; Stopped after a signal. After an exception `ids` may hold a part.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids, SpecialText special = SpecialText::plain) = 0;
+
+  /// How many bytes of all texts so far (as they are after normalisation) no id stands for, because the vocabulary
+  /// cannot spell them: their characters became the unknown piece, or nothing. Tell the user if it is not 0.
+  int64_t lost_bytes() const noexcept { return lost_bytes_; }
+
+ protected:
+  void note_lost(int64_t bytes) noexcept { lost_bytes_ += bytes; }
+
+ private:
+  int64_t lost_bytes_ = 0;
 };
 
 /// Turns ids back into text as they come.
@@ -71,7 +81,9 @@ class KEEL_API Tokenizer {
   virtual std::unique_ptr<TokenEncoder> make_encoder() const = 0;
   virtual std::unique_ptr<TokenDecoder> make_decoder() const = 0;
 
-  std::vector<int32_t> encode(std::string_view text, SpecialText special = SpecialText::plain) const;
+  /// `lost_bytes`, if given, gets TokenEncoder::lost_bytes() added.
+  std::vector<int32_t> encode(std::string_view text, SpecialText special = SpecialText::plain,
+                              int64_t* lost_bytes = nullptr) const;
   std::string decode(std::span<const int32_t> ids) const;
 
   /// The file it was loaded from, and that file's SHA-256 (64 hexadecimal digits).

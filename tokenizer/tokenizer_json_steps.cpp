@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include "keel/tokenizer/tokenizer_json.h"
+#include "keel/tokenizer/unicode.h"
 #include "keel/tokenizer/vocabulary_reader.h"
 
 namespace keel {
@@ -103,7 +104,9 @@ PreTokenizerStep::Prepend read_prepend(const JsonNode& node) {
 std::string read_replacement(const JsonNode& node) {
   node.allow_keys({"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"});
   const JsonNode replacement = node.at("replacement");
-  if (replacement.text().empty()) replacement.fail("is empty");
+  if (replacement.text().empty() || first_character(replacement.text()) != replacement.text()) {
+    replacement.fail("is not one character");
+  }
   return std::string(replacement.text());
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "keel/tokenizer/large_part.h"
+
 namespace keel {
 
 std::string_view last_character(std::string_view text) {
@@ -33,12 +35,15 @@ uint32_t packed(std::string_view character) {
   return bytes;
 }
 
-void append_replaced(std::string_view text, std::string_view pattern, std::string_view content, std::string& out) {
+void append_replaced(std::string_view text, std::string_view pattern, std::string_view content, std::string& out,
+                     size_t most) {
   for (size_t at; (at = text.find(pattern)) != std::string_view::npos;) {
+    check_rewritten(out.size() + at + content.size(), most);
     out.append(text.substr(0, at));
     out.append(content);
     text.remove_prefix(at + pattern.size());
   }
+  check_rewritten(out.size() + text.size(), most);
   out.append(text);
 }
 

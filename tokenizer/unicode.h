@@ -23,8 +23,10 @@ uint32_t code_point(std::string_view character);
 /// The bytes of a character as a number.
 uint32_t packed(std::string_view character);
 
-/// Appends `text` with each `pattern` (not empty) replaced, from left to right.
-void append_replaced(std::string_view text, std::string_view pattern, std::string_view content, std::string& out);
+/// Appends `text` with each `pattern` (not empty) replaced, from left to right. TextTooLong once `out` has more than
+/// `most` bytes, found before they are written.
+void append_replaced(std::string_view text, std::string_view pattern, std::string_view content, std::string& out,
+                     size_t most);
 
 /// Unicode's White_Space.
 bool is_white_space(uint32_t code_point);

@@ -321,6 +321,14 @@ class OtherFiles(HostileTest):
             self.assertIn(result.returncode, (0, 2, 3), pattern + result.stderr)
             self.assertLess(seconds_used() - start, SECONDS * (5 if is_sanitized() else 1), pattern)
 
+    def test_normalizers_that_blow_up(self):
+        tokenizer = self.tokenizer()
+        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [
+            {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 64}] * 6}
+        folder = self.fresh()
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        self.refuse(folder, "tokenizer's rules", 3, "keel-generate", ("--prompt", "aaaa", "--max-tokens", "2"))
+
     def test_things_that_are_no_files(self):
         for name in ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json", "model.safetensors.index.json"):
             for kind in ("folder", "fifo", "zero", "loop", "nowhere"):

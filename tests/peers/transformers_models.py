@@ -297,6 +297,38 @@ def check_tokenizer(folder):
         raise SystemExit(f"{folder}: generation_config.json has another eos")
 
 
+def check_arguments(folder):
+    """What the Keel classes honour of forward()'s arguments, and the stream's dtype in a bf16 model."""
+    ids = torch.arange(12)[None] % 50
+    with torch.no_grad():
+        for dtype in (torch.float32, torch.bfloat16):
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=True).eval()
+            whole = model(ids, output_hidden_states=True, use_cache=False)
+            states = whole.hidden_states
+            expect(folder, len(states) == model.config.num_hidden_layers + 1, "the number of hidden states")
+            expect(folder, all(state.dtype == torch.float32 for state in states[:-1]), "a stream that is not fp32")
+            expect(folder, torch.equal(model.lm_head(states[-1]), whole.logits), "the last hidden state")
+            expect(folder, whole.logits.dtype == dtype, "the dtype of logits")
+            kept = model(ids, logits_to_keep=2, use_cache=False).logits
+            expect(folder, kept.shape[1] == 2 and torch.allclose(kept, whole.logits[:, -2:], atol=1e-5), "logits_to_keep")
+            picked = model(ids, logits_to_keep=torch.tensor([3]), use_cache=False).logits
+            expect(folder, torch.allclose(picked, whole.logits[:, 3:4], atol=1e-5), "logits_to_keep of indices")
+            expect(folder, torch.equal(model(ids, return_dict=False, use_cache=False)[0], whole.logits), "return_dict=False")
+            loss = model(ids, labels=ids).loss * 11
+            expect(folder, torch.allclose(model(ids, labels=ids, num_items_in_batch=11).loss * 11, loss), "the sum of losses")
+        for refused in (dict(output_attentions=True), dict(labels=ids, logits_to_keep=1)):
+            try:
+                model(ids, **refused)
+            except ValueError:
+                continue
+            raise SystemExit(f"{folder}: {refused} is taken")
+
+
+def expect(folder, is_so, what):
+    if not is_so:
+        raise SystemExit(f"{folder}: {what}")
+
+
 def check_export(folder, wanted):
     config = json.loads((folder / "config.json").read_text())
     if config["architectures"] != [wanted]:
@@ -304,6 +336,8 @@ def check_export(folder, wanted):
     own = {} if wanted != "KeelForCausalLM" else {"trust_remote_code": True}
     if not write_golden(folder, **own):
         raise SystemExit(f"{folder}: greedy tokens hang on rounding")
+    if own:
+        check_arguments(folder)
     check_tokenizer(folder)
     print(folder.name, flush=True)
 

@@ -15,6 +15,14 @@ from .configuration_keel import KeelConfig
 # The name that this version of transformers gives a cache in outputs and arguments.
 CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 
+# Arguments of other models that would change the result and are not done here.
+REFUSED = ("output_attentions", "head_mask", "num_logits_to_keep", "output_router_logits")
+
+
+def widened(x):
+    """fp32 at least: the residual stream and what norms compute."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
 
 class KeelRMSNorm(nn.Module):
     def __init__(self, size, eps):
@@ -23,8 +31,8 @@ class KeelRMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x):
-        wide = x.float()
-        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)).to(x.dtype) * self.weight
+        wide = widened(x)
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight).to(x.dtype)
 
 
 def rope_frequencies(config):
@@ -112,7 +120,7 @@ class KeelMLP(nn.Module):
 
 
 class KeelBlock(nn.Module):
-    """Two sublayers and the norms that the wiring gives them."""
+    """Two sublayers and the norms that the wiring gives them: a wide stream, branches in `dtype`."""
 
     def __init__(self, config, block):
         super().__init__()
@@ -133,13 +141,13 @@ class KeelBlock(nn.Module):
     def norm(self, name, x):
         return getattr(self, name)(x) if hasattr(self, name) else x
 
-    def forward(self, x, *attention_inputs):
+    def forward(self, x, dtype, *attention_inputs):
         row = self.attention_row
-        branch = self.self_attn(self.norm("input_layernorm", x), *attention_inputs)
-        x = self.norm("outer_attention_layernorm", row["a"] * x + row["b"] * branch)
+        branch = self.self_attn(self.norm("input_layernorm", x).to(dtype), *attention_inputs)
+        x = self.norm("outer_attention_layernorm", row["a"] * x + row["b"] * widened(branch))
         row = self.feedforward_row
-        branch = self.mlp(self.norm("post_attention_layernorm", x))
-        return self.norm("outer_feedforward_layernorm", row["a"] * x + row["b"] * branch)
+        branch = self.mlp(self.norm("post_attention_layernorm", x).to(dtype))
+        return self.norm("outer_feedforward_layernorm", row["a"] * x + row["b"] * widened(branch))
 
 
 class KeelPreTrainedModel(PreTrainedModel):
@@ -172,17 +180,24 @@ class KeelModel(KeelPreTrainedModel):
     def set_input_embeddings(self, value):
         self.embed_tokens = value
 
-    def forward(self, input_ids=None, inputs_embeds=None, attention_mask=None, position_ids=None, cache=None):
-        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+    def forward(self, input_ids=None, inputs_embeds=None, attention_mask=None, position_ids=None, cache=None, states=None):
+        """`states`, if a list, gets the stream before each block, and the result."""
+        embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        x, dtype = widened(embeddings), embeddings.dtype
         before = cache.get_seq_length() if cache is not None else 0
         if position_ids is None:
             position_ids = torch.arange(before, before + x.shape[1], device=x.device)[None]
         frequencies = torch.tensor(rope_frequencies(self.config), dtype=torch.float64, device=x.device)
         angles = position_ids[:, None, :, None].double() * frequencies
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
         for layer in self.layers:
-            x = layer(x, cos, sin, attention_mask, cache)
-        return self.norm(x) if self.config.final_norm else x
+            if states is not None:
+                states.append(x)
+            x = layer(x, dtype, cos, sin, attention_mask, cache)
+        hidden = (self.norm(x) if self.config.final_norm else x).to(dtype)
+        if states is not None:
+            states.append(hidden)
+        return hidden
 
 
 class KeelForCausalLM(KeelPreTrainedModel, GenerationMixin):
@@ -220,15 +235,34 @@ class KeelForCausalLM(KeelPreTrainedModel, GenerationMixin):
         inputs_embeds=None,
         labels=None,
         use_cache=None,
+        output_hidden_states=None,
+        return_dict=None,
+        logits_to_keep=0,
+        num_items_in_batch=None,
         **kwargs,
     ):
+        for name in REFUSED:
+            if kwargs.get(name) is not None and kwargs[name] is not False:
+                raise ValueError(f"{name} is not supported by Keel models")
+        if labels is not None and not (isinstance(logits_to_keep, int) and logits_to_keep == 0):
+            raise ValueError("logits_to_keep cannot be given with labels: the loss takes all logits")
+        if output_hidden_states is None:
+            output_hidden_states = getattr(self.config, "output_hidden_states", False)
+        return_dict = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
         use_cache = self.config.use_cache if use_cache is None else use_cache
         cache = past_key_values if cache is None else cache
         if use_cache and cache is None and not self.training:
             cache = DynamicCache()
-        hidden = self.model(input_ids, inputs_embeds, attention_mask, position_ids, cache)
-        logits = self.lm_head(hidden)
+        states = [] if output_hidden_states else None
+        hidden = self.model(input_ids, inputs_embeds, attention_mask, position_ids, cache, states)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(hidden[:, kept])
         loss = None
         if labels is not None:
-            loss = F.cross_entropy(logits[:, :-1].float().flatten(0, 1), labels[:, 1:].flatten())
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE: cache})
+            reduction = "mean" if num_items_in_batch is None else "sum"
+            loss = F.cross_entropy(logits[:, :-1].float().flatten(0, 1), labels[:, 1:].flatten(), reduction=reduction)
+            loss = loss if num_items_in_batch is None else loss / num_items_in_batch
+        output = CausalLMOutputWithPast(
+            loss=loss, logits=logits, hidden_states=tuple(states) if output_hidden_states else None, **{CACHE: cache}
+        )
+        return output if return_dict else output.to_tuple()

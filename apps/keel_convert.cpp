@@ -56,7 +56,7 @@ Tool convert_tool() {
       {.name = "--text",
        .type = OptionType::file,
        .value = "FILE",
-       .help = "With --verify: compare the loss on this text too; an equal dtype must give the equal number."},
+       .help = "With --verify: compare the loss on this text too; it must be equal unless --dtype rounds."},
       {.name = "--info", .type = OptionType::flag, .help = "Print what SRC holds; write nothing."},
       {.name = "--json", .type = OptionType::flag, .help = "Print --info as JSON."},
       threads_option(),
@@ -124,9 +124,13 @@ ConvertOptions convert_options(const Options& options, const ModelFolder& source
 /// Misuse that the options alone show.
 void check_options(const Options& options) {
   if (options.flag("--info")) {
-    for (const char* name : {"DST", "--to", "--dtype", "--verify", "--text"}) {
-      const bool given = std::string_view(name) == "--verify" ? options.flag(name) : options.has(name);
-      if (given) throw Error(ErrorKind::usage, "--info writes nothing, but " + std::string(name) + " is given");
+    for (const char* name : {"DST", "--to", "--dtype", "--max-shard-size", "--verify", "--text"}) {
+      if (options.is_given(name)) {
+        throw Error(ErrorKind::usage, "--info writes nothing, but " + std::string(name) + " is given");
+      }
+    }
+    if (options.is_given("--force") && !options.has("--report")) {
+      throw Error(ErrorKind::usage, "--info writes nothing that --force could replace", "", "give --report FILE too");
     }
     return;
   }
@@ -169,7 +173,8 @@ void check_report(const Options& options, const ModelFolder& source) {
       {source.path, options.find_text("DST").value_or(""), options.find_text("--text").value_or("")});
 }
 
-/// {"path", "tokens", "source", "result"}: nats a token. Error(format) where weights of the same dtype give another loss.
+/// {"path", "tokens", "source", "result"}: nats a token. Error(format) where every stored value is the source's and
+/// the loss is not.
 Json compare_losses(const Options& options, const ModelFolder& source, const ModelFolder& result) {
   const std::string path = options.text("--text");
   const std::string text = read_file(path);
@@ -182,7 +187,7 @@ Json compare_losses(const Options& options, const ModelFolder& source, const Mod
   const TextLoss before = loss(source), after = loss(result);
   const bool is_equal = before.nats_per_token == after.nats_per_token ||
                         (std::isnan(before.nats_per_token) && std::isnan(after.nats_per_token));
-  if (!options.has("--dtype") && !is_equal) {
+  if (!is_equal && keeps_values(source, result)) {
     throw Error(ErrorKind::format,
                 fmt::format("the result's loss is {}, the source's {}", after.nats_per_token, before.nats_per_token),
                 options.text("DST"));
@@ -227,8 +232,8 @@ int convert(const Options& options, const ModelFolder& source) {
   Report report("keel.convert/1", "keel-convert", options.arguments());
   const ConvertOptions settings = convert_options(options, source);
   const std::unique_ptr<Progress> progress = make_progress(options);
-  (void)remove_stale_temporaries(fs::absolute(destination).parent_path());
   AtomicDirectory folder(destination);
+  (void)remove_stale_temporaries(folder.temporary().parent_path());
   bool started = false;
   const ConvertedModel model =
       convert_model(source, folder.temporary().string(), settings, [&](int64_t done, int64_t total) {
@@ -243,9 +248,7 @@ int convert(const Options& options, const ModelFolder& source) {
     compared = verify_conversion(source, result);
     if (options.has("--text")) losses = compare_losses(options, source, result);
   }
-  for (const SafetensorsFile& file : source.tensors.files()) {
-    report.add_input({.path = file.path(), .bytes = file.bytes()});
-  }
+  add_weight_inputs(report, source);
   if (options.has("--text")) report.add_input_file(options.text("--text"));
   report.results() = results_of(model, options, compared, losses);
   report.write(folder.temporary() / "report.json");

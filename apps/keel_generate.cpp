@@ -10,7 +10,6 @@
 #include "keel/base/clock.h"
 #include "keel/base/error.h"
 #include "keel/base/files.h"
-#include "keel/base/hash.h"
 #include "keel/base/log.h"
 #include "keel/base/options.h"
 #include "keel/base/output.h"
@@ -319,11 +318,7 @@ void say_how_it_went(const Totals& totals, int64_t context) {
 
 void write_report(Report& report, const std::string& path, const Options& options, const ModelFolder& folder,
                   const Totals& totals) {
-  constexpr int64_t kLargestHashed = int64_t{1} << 30;
-  for (const SafetensorsFile& file : folder.tensors.files()) {
-    const bool hashes = file.bytes() <= kLargestHashed;
-    report.add_input({.path = file.path(), .bytes = file.bytes(), .xxh3 = hashes ? xxh3_of_file(file.path()) : ""});
-  }
+  add_weight_inputs(report, folder);
   Json& config = report.config();
   for (const char* name : {"max-tokens", "top-k", "num", "batch-sequences"}) {
     config[name] = options.integer(std::string("--") + name);

@@ -296,10 +296,10 @@ int run_encode(const Options& options) {
     Report::require_writable(*report_file, force, kept);
   }
 
-  const fs::path parent = fs::absolute(out).lexically_normal().parent_path();
-  for (const std::string& name : remove_stale_temporaries(parent))
-    log::info("removed {} of a run that was killed", name);
   AtomicDirectory folder(out);
+  for (const std::string& name : remove_stale_temporaries(folder.temporary().parent_path())) {
+    log::info("removed {} of a run that was killed", name);
+  }
   const EncodeResult result =
       encode_files(inputs.files, *tokenizer, settings, folder.temporary(), *make_progress(options));
   const std::string tokenizer_name = copy_tokenizer(*tokenizer, folder.temporary());

@@ -6,6 +6,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/files.h"
+#include "keel/base/hash.h"
 #include "keel/checkpoint/checkpoint.h"
 
 namespace keel {
@@ -60,6 +61,14 @@ ModelFolder open_model_folder(const std::string& path) {
   if (is_there(folder / "config.json")) return of_hugging_face(folder);
   if (is_there(folder / "checkpoints")) return of_run(path);
   throw Error(ErrorKind::format, "neither a model folder (config.json and weights), a checkpoint nor a run", path);
+}
+
+void add_weight_inputs(Report& report, const ModelFolder& folder) {
+  constexpr int64_t kLargestHashed = int64_t{1} << 30;
+  for (const SafetensorsFile& file : folder.tensors.files()) {
+    const bool hashes = file.bytes() <= kLargestHashed;
+    report.add_input({.path = file.path(), .bytes = file.bytes(), .xxh3 = hashes ? xxh3_of_file(file.path()) : ""});
+  }
 }
 
 }  // namespace keel

@@ -6,9 +6,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "keel/base/export.h"
+#include "keel/base/report.h"
 #include "keel/checkpoint/safetensors.h"
 
 namespace keel {
@@ -80,5 +82,9 @@ struct ModelFolder {
 /// Opens a model folder, or the newest complete checkpoint of a run directory. What is neither throws Error(format), a
 /// path that does not exist Error(io). A checkpoint's manifest is verified first.
 KEEL_API ModelFolder open_model_folder(const std::string& path);
+
+/// The folder's weights as a report's inputs, with their XXH3 up to 1 GiB a file: hashing more takes longer than many a
+/// command. Error(io).
+KEEL_API void add_weight_inputs(Report& report, const ModelFolder& folder);
 
 }  // namespace keel

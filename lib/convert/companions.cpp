@@ -33,7 +33,7 @@ Json generation_config(const SpecialTokens& special) {
   Json json{{"_from_model_config", true}};
   if (special.bos_id) json["bos_token_id"] = *special.bos_id;
   if (special.eos_id) json["eos_token_id"] = *special.eos_id;
-  json["transformers_version"] = "4.44.0";
+  json["transformers_version"] = kTransformersVersion;
   return json;
 }
 

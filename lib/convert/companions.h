@@ -10,6 +10,9 @@
 
 namespace keel {
 
+/// The version of transformers whose layout is written.
+inline constexpr const char* kTransformersVersion = "4.44.0";
+
 /// The tokenizer's special tokens: ids for configs, texts for tokenizer_config.json. A text may be "".
 struct SpecialTokens {
   std::optional<int32_t> bos_id, eos_id;

@@ -141,7 +141,7 @@ Json config_json(const ModelFolder& source, const ModelConfig& config, const std
     json["bos_token_id"] = options.special.bos_id ? Json(*options.special.bos_id) : Json();
   if (!json.contains("eos_token_id"))
     json["eos_token_id"] = options.special.eos_id ? Json(*options.special.eos_id) : Json();
-  if (!json.contains("transformers_version")) json["transformers_version"] = "4.44.0";
+  if (!json.contains("transformers_version")) json["transformers_version"] = kTransformersVersion;
   if (model_type == "keel" && options.format == ModelFormat::hugging_face) add_modeling_keys(config, json);
   return json;
 }
@@ -208,6 +208,14 @@ int64_t verify_conversion(const ModelFolder& source, const ModelFolder& converte
     }
   }
   return static_cast<int64_t>(before.names.size());
+}
+
+bool keeps_values(const ModelFolder& source, const ModelFolder& converted) {
+  const ModelTensors before = model_tensors(source), after = model_tensors(converted);
+  return std::equal(before.places.begin(), before.places.end(), after.places.begin(), after.places.end(),
+                    [](const TensorSet::Place& from, const TensorSet::Place& to) {
+                      return to.tensor->type == from.tensor->type || to.tensor->type == StoredType::F32;
+                    });
 }
 
 }  // namespace keel

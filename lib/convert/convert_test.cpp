@@ -44,6 +44,21 @@ TEST_F(Convert, EveryTensorIsCompared) {
   EXPECT_EQ(model_info(result())["config"], model_info(source())["config"]);
 }
 
+TEST_F(Convert, KnowsWhichTypesKeepEveryValue) {
+  const auto keeps = [&](std::optional<StoredType> dtype) {
+    convert({.dtype = dtype});
+    return keeps_values(source(), result());
+  };
+  EXPECT_TRUE(keeps({}));
+  EXPECT_TRUE(keeps(StoredType::F32));
+  EXPECT_FALSE(keeps(StoredType::BF16));
+  const ModelFolder narrow = result();
+  EXPECT_TRUE(keeps_values(narrow, narrow));
+  EXPECT_TRUE(keeps_values(narrow, source()));
+  EXPECT_FALSE(keeps(StoredType::F16));
+  EXPECT_FALSE(keeps_values(narrow, result()));
+}
+
 TEST_F(Convert, VerifyNamesTheTensorThatDiffers) {
   for (const std::optional<StoredType> dtype : {std::optional<StoredType>(), std::optional(StoredType::BF16)}) {
     convert({.dtype = dtype});

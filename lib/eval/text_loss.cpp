@@ -13,7 +13,7 @@ TextLoss text_loss(Context& ctx, const ModelFolder& folder, const Tokenizer& tok
                    const std::string& name, const std::function<bool()>& interrupted) {
   constexpr int64_t kLongestWindow = 4096;
   const ModelConfig config = parse_model_config(folder.config_text, folder.config_path);
-  const int64_t positions = config.max_position_embeddings > 0 ? config.max_position_embeddings : kLongestWindow;
+  const int64_t positions = config.max_position_embeddings > 0 ? config.max_position_embeddings : kDefaultPositions;
   const TextWindows windows{.window = std::clamp<int64_t>(positions, 2, kLongestWindow), .bos = tokenizer.bos_id()};
   const std::vector<int32_t> tokens = tokenizer.encode(text);
   if (cut_windows(std::ssize(tokens), windows).empty()) {

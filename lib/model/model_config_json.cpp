@@ -1,7 +1,10 @@
 #include "keel/model/model_config_json.h"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "keel/base/suggest.h"
 #include "keel/model/config_reader.h"

@@ -6,6 +6,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import time
 
 from keel_files import write_megatron
@@ -94,7 +95,8 @@ class RoundTrips(ConvertTest):
         self.convert(self.dir / "run", "hf", "--to", "hf")
         self.assertEqual(self.config("hf")["architectures"], ["KeelForCausalLM"])
         self.assertEqual(len(self.config("hf")["residual_wiring"]), 4)
-        self.assertTrue((self.dir / "hf" / "modeling_keel.py").exists())
+        for file in ("configuration_keel.py", "modeling_keel.py"):
+            subprocess.run([sys.executable, "-m", "py_compile", self.dir / "hf" / file], check=True)
         self.convert(self.dir / "hf", "back", "--to", "keel")
         self.assertEqual(read_tensors(self.dir / "back"), read_tensors(self.dir / "run" / "checkpoints" / "step-00000003"))
         self.assertNotIn("auto_map", self.config("back"))
@@ -148,6 +150,10 @@ class Verify(ConvertTest):
         losses = json.loads((self.dir / "rounded" / "report.json").read_text())["results"]["text"]
         self.assertNotEqual(losses["source"], losses["result"])
         self.assertAlmostEqual(losses["source"], losses["result"], places=2)
+        self.convert(self.dir / "rounded", "wide", "--to", "keel", "--dtype", "f32", "--verify", "--text", text)
+        again = json.loads((self.dir / "wide" / "report.json").read_text())
+        self.assertEqual(again["results"]["text"]["result"], losses["result"])
+        self.assertTrue(all(file["xxh3"] for file in again["inputs"] if file["path"].endswith(".safetensors")))
 
     def test_a_text_needs_a_tokenizer_and_verify(self):
         source = write_model(self.dir / "source", tokenizer=False)
@@ -192,12 +198,28 @@ class Misuse(ConvertTest):
         self.check("keel-convert", self.source, "--json", code=2)
         self.convert(self.source, "out", "--to", "hf", "--json", code=2)
         self.convert(self.source, "out", "--info", code=2)
-        self.check("keel-convert", self.source, "--info", "--verify", code=2)
+        for extra in (["--verify"], ["--dtype", "f32"], ["--max-shard-size", "5GB"], ["--to", "hf"], ["--text", self.source / "config.json"],
+                      ["--force"]):
+            self.assertIn(extra[0], self.check("keel-convert", self.source, "--info", *extra, code=2).stderr)
+        for _ in range(2):
+            self.check("keel-convert", self.source, "--info", "--force", "--report", self.dir / "info.json")
         self.convert(self.source, "out", "--to", "hf", "--max-shard-size", "0", code=2)
         self.convert(self.dir / "none", "out", "--to", "hf", code=4)
         (self.dir / "empty").mkdir()
         self.convert(self.dir / "empty", "out", "--to", "hf", code=3)
         self.assertFalse((self.dir / "out").exists())
+
+    def test_what_a_killed_run_left_is_removed(self):
+        (self.dir / "text.txt").write_text("some text")
+        for destination in ("out", "more/"):
+            stale = self.dir / f".{destination.rstrip('/')}.tmp.999999999.0"
+            stale.mkdir()
+            self.check("keel-convert", self.source, f"{self.dir}/{destination}", "--to", "hf", "--progress", "none")
+            self.assertFalse(stale.exists())
+            stale.mkdir()
+            self.check("keel-tokenize", "encode", self.dir / "text.txt", "--tokenizer", self.source, "--out",
+                       f"{self.dir}/data-{destination}", "--progress", "none")
+            self.assertFalse(stale.exists())
 
     def test_output_that_exists(self):
         (self.dir / "out").mkdir()

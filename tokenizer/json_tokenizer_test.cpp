@@ -386,7 +386,7 @@ TEST_F(ConfiguredTokenizer, DamagedFilesGiveOneErrorOrATokenizerThatWorks) {
       }
     }
     EXPECT_GT(refused, 100) << name;
-    EXPECT_GT(read, 10) << name;
+    EXPECT_GT(read, 0) << name;
     testing::put_file(folder_ / name, content);
   }
 }

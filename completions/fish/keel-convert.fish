@@ -3,7 +3,7 @@ complete -c keel-convert -l to -r -f -a 'keel hf' -d 'What to write: a Keel-fami
 complete -c keel-convert -l dtype -r -f -a 'f32 f16 bf16' -d 'How weights are stored, rounded to nearest even; by default each tensor keeps its own.'
 complete -c keel-convert -l max-shard-size -r -d 'Above it the weights go to several files, each of whole tensors, with an index.'
 complete -c keel-convert -l verify -d 'Read the result again and compare every tensor with the source.'
-complete -c keel-convert -l text -r -F -d 'With --verify: compare the loss on this text too; an equal dtype must give the equal number.'
+complete -c keel-convert -l text -r -F -d 'With --verify: compare the loss on this text too; it must be equal unless --dtype rounds.'
 complete -c keel-convert -l info -d 'Print what SRC holds; write nothing.'
 complete -c keel-convert -l json -d 'Print --info as JSON.'
 complete -c keel-convert -l threads -r -d 'Threads to use; 0 = the cores this process may use (affinity, cgroup, SLURM_CPUS_PER_TASK).'

@@ -5,9 +5,7 @@
 namespace keel {
 
 void ScoredModel::add_to(Report& report) const {
-  for (const SafetensorsFile& file : folder.tensors.files()) {
-    report.add_input({.path = file.path(), .bytes = file.bytes()});
-  }
+  add_weight_inputs(report, folder);
   for (const auto& file : tokenizer->files()) report.add_input_file(file);
 }
 

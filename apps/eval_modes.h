@@ -8,6 +8,7 @@
 #include "keel/base/options.h"
 #include "keel/base/report.h"
 #include "keel/checkpoint/model_folder.h"
+#include "keel/inference/inference_model.h"
 #include "keel/model/model_config.h"
 #include "keel/tokenizer/tokenizer.h"
 
@@ -29,8 +30,10 @@ struct ScoredModel {
   ModelConfig config;
   std::shared_ptr<const Tokenizer> tokenizer;
 
-  /// Positions that the model was made for; 2048 where it does not say.
-  int64_t positions() const { return config.max_position_embeddings > 0 ? config.max_position_embeddings : 2048; }
+  /// Positions that the model was made for, kDefaultPositions where it does not say.
+  int64_t positions() const {
+    return config.max_position_embeddings > 0 ? config.max_position_embeddings : kDefaultPositions;
+  }
   void add_to(Report& report) const;
 };
 ScoredModel open_scored_model(const Options& options);

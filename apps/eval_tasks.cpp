@@ -254,6 +254,10 @@ Evaluation run_evaluation(const Options& options, const ScoredModel& scored, con
   const int64_t max_length = max_length_of(options, scored);
   PairEncoder encoder(scored.tokenizer, encoder_options(options));
   const std::vector<ScoreRequest> requests = encode_requests(out.documents, encoder, max_length);
+  if (encoder.lost_bytes() > 0) {
+    log::warn("the tokenizer has no token for {} bytes of the prompts and answers: they are not seen by the model",
+              encoder.lost_bytes());
+  }
   const int32_t first_token = requests.front().context.front();
   log::info("the first prompt begins with token {} {}", first_token,
             python_repr(std::string_view(scored.tokenizer->piece(first_token))));

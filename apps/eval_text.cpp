@@ -55,7 +55,12 @@ std::vector<Text> read_texts(const Options& options, const Tokenizer& tokenizer,
     if (const int64_t at = find_invalid_utf8(content); at >= 0) {
       throw Error(ErrorKind::format, fmt::format("not UTF-8 at byte {}", at), path);
     }
-    Text text{.path = path, .tokens = tokenizer.encode(content)};
+    int64_t lost_bytes = 0;
+    Text text{.path = path, .tokens = tokenizer.encode(content, SpecialText::plain, &lost_bytes)};
+    if (lost_bytes > 0) {
+      log::warn("{}: the tokenizer has no token for {} of {} bytes: figures per word and byte mean little", path,
+                lost_bytes, content.size());
+    }
     text.counts = {.words = count_words(content), .bytes = static_cast<int64_t>(content.size())};
     if (cut_windows(std::ssize(text.tokens), windows).empty()) {
       throw Error(ErrorKind::format, "the text has no token to predict", path);

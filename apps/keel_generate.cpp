@@ -19,6 +19,7 @@
 #include "keel/generate/generator.h"
 #include "keel/inference/stop_ids.h"
 #include "keel/model/model_config_json.h"
+#include "keel/tokenizer/byte_source.h"
 #include "keel/tokenizer/prompt.h"
 #include "keel/tokenizer/text_stream.h"
 #include "keel/tokenizer/tokenizer.h"
@@ -26,6 +27,13 @@
 
 namespace keel {
 namespace {
+
+Option shown_seed_option() {
+  Option seed = seed_option();
+  seed.shown_default = "0";
+  seed.brief = true;
+  return seed;
+}
 
 Tool generate_tool() {
   Tool tool{.name = "keel-generate", .summary = "Continue prompts with a model."};
@@ -93,6 +101,12 @@ Tool generate_tool() {
        .initial = "auto",
        .choices = {"auto", "on", "off"},
        .help = "Begin each prompt with the BOS token; auto does what the tokenizer's files say."},
+      {.name = "--special-in-text",
+       .type = OptionType::choice,
+       .initial = "parse",
+       .choices = {"plain", "parse"},
+       .help = "What the text of a control token (</s>) in a prompt becomes: that token, or text like any other.",
+       .brief = false},
       {.name = "--echo", .type = OptionType::flag, .help = "Print the prompt before its continuation."},
       {.name = "--batch-sequences",
        .type = OptionType::integer,
@@ -102,7 +116,7 @@ Tool generate_tool() {
        .maximum = 1e5,
        .help = "Continuations that are made side by side; their results do not depend on it."},
       {.name = "--json", .type = OptionType::flag, .help = "Print one JSON object a continuation."},
-      seed_option(),
+      shown_seed_option(),
       threads_option(),
       progress_option(),
       report_option(),
@@ -124,7 +138,8 @@ struct Prompt {
 
 /// The lines of a file, as keel-tokenize ids takes them: without their line ends (LF or CRLF), empty ones too.
 std::vector<Prompt> prompts_of_file(const std::string& file, bool whole) {
-  const std::string text = file == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : read_file(file);
+  constexpr int64_t kMaxBytes = int64_t{64} << 20;  // every prompt is encoded before the first is continued
+  const std::string text = read_source(file, kMaxBytes);
   const std::string name = file == "-" ? "stdin" : file;
   if (whole) return {{text, name}};
   std::vector<Prompt> prompts;
@@ -185,6 +200,7 @@ class Session {
       : json_(options.flag("--json")),
         echo_(options.flag("--echo")),
         model_path_(folder.path),
+        special_(options.text("--special-in-text") == "plain" ? SpecialText::plain : SpecialText::parse),
         tokenizer_(load_model_tokenizer(folder.tokenizer_path, config.vocab_size, folder.path)),
         stops_(read_stops(options)) {
     GenerationRequest request{.max_tokens = options.integer("--max-tokens"),
@@ -236,9 +252,14 @@ class Session {
 
   std::vector<int32_t> prompt_ids(const Prompt& prompt, PromptBos bos) const {
     try {
-      return encode_prompt(*tokenizer_, prompt.text, bos);
+      int64_t lost_bytes = 0;
+      std::vector<int32_t> ids = encode_prompt(*tokenizer_, prompt.text, bos, special_, &lost_bytes);
+      if (lost_bytes > 0) {
+        log::warn("{}: the tokenizer has no token for {} of {} bytes", prompt.where, lost_bytes, prompt.text.size());
+      }
+      return ids;
     } catch (const Error& error) {
-      throw Error(error.kind(), error.what(), prompt.where);
+      throw error.at(prompt.where);
     }
   }
 
@@ -283,6 +304,7 @@ class Session {
 
   bool json_, echo_;
   std::string model_path_;
+  SpecialText special_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<std::string> stops_;
   std::vector<GenerationRequest> requests_;

@@ -48,7 +48,7 @@ TEST(LostBytes, AddUpOverTextsThatTheCacheKnows) {
     ASSERT_EQ(encoder->lost_bytes(), 3 * i);
   }
   int64_t lost = 1;
-  (void)encode_prompt(*tokenizer, "\u4F60", PromptBos::off, &lost);
+  (void)encode_prompt(*tokenizer, "\u4F60", PromptBos::off, SpecialText::parse, &lost);
   EXPECT_EQ(lost, 4);
 }
 

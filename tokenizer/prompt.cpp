@@ -8,7 +8,7 @@
 namespace keel {
 
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text, PromptBos bos,
-                                   int64_t* lost_bytes) {
+                                   SpecialText special, int64_t* lost_bytes) {
   if (const int64_t at = find_invalid_utf8(text); at >= 0) {
     throw Error(ErrorKind::format,
                 fmt::format("invalid UTF-8 byte 0x{:02X} at byte {}", static_cast<unsigned char>(text[at]), at));
@@ -21,7 +21,7 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view 
   }
   std::vector<int32_t> ids;
   if (bos == PromptBos::on || (bos == PromptBos::automatic && tokenizer.adds_bos())) ids.push_back(*tokenizer.bos_id());
-  const std::vector<int32_t> tokens = tokenizer.encode(text, SpecialText::plain, lost_bytes);
+  const std::vector<int32_t> tokens = tokenizer.encode(text, special, lost_bytes);
   ids.insert(ids.end(), tokens.begin(), tokens.end());
   return ids;
 }

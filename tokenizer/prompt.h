@@ -15,11 +15,11 @@ enum class PromptBos {
   off,
 };
 
-/// The tokens that a model continues: those of the text, behind BOS where `bos` says so; control tokens in the text are
-/// text. An empty text is the start of a document: BOS (unless `off`), or EOS, which stands between documents.
+/// The tokens that a model continues: those of the text, behind BOS where `bos` says so. An empty text is the start of a document: BOS (unless `off`), or EOS, which stands between documents.
 /// Error(format) for text that is not UTF-8, Error(usage) for `on` without a BOS token and for an empty text without
-/// BOS and EOS. `lost_bytes`, if given, gets TokenEncoder::lost_bytes() added.
+/// BOS and EOS. `special` says what the text of a control token becomes. `lost_bytes`, if given, gets TokenEncoder::lost_bytes() added.
 KEEL_API std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text,
-                                            PromptBos bos = PromptBos::automatic, int64_t* lost_bytes = nullptr);
+                                            PromptBos bos = PromptBos::automatic,
+                                            SpecialText special = SpecialText::parse, int64_t* lost_bytes = nullptr);
 
 }  // namespace keel

@@ -16,7 +16,7 @@ complete -c keel-eval -l describe -r -f -a 'arc_easy hellaswag lambada_openai sc
 complete -c keel-eval -l text -r -F -d 'Text whose perplexity is wanted; each file is one text.'
 complete -c keel-eval -l window -r -d 'Positions of a window, its BOS included; by default the model'\''s max_position_embeddings.'
 complete -c keel-eval -l stride -r -d 'From one window to the next; below a window'\''s length they overlap and only new tokens count.'
-complete -c keel-eval -l compat-bos -r -f -a 'tokenizer off on' -d 'BOS before each context or window: as the tokenizer has it, never, or it must have one.'
+complete -c keel-eval -l compat-bos -r -f -a 'tokenizer off on' -d 'BOS before each prompt as the tokenizer'\''s files say, before each window of a text if it has one; never; or it must have one.'
 complete -c keel-eval -l batch-tokens -r -d 'Tokens that the model runs at once.'
 complete -c keel-eval -l out -r -F -d 'Benchmarks: folder (or .json file) for the result and sample files of lm-evaluation-harness. Texts: file for the report, - is stdout.'
 complete -c keel-eval -l json -d 'Print the results as JSON in place of the table.'

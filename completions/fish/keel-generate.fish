@@ -10,6 +10,7 @@ complete -c keel-generate -l stop -r -F -d 'End before this text; without --igno
 complete -c keel-generate -l ignore-eos -d 'Go on after an end-of-document token.'
 complete -c keel-generate -l num -r -d 'Continuations of each prompt.'
 complete -c keel-generate -l bos -r -f -a 'auto on off' -d 'Begin each prompt with the BOS token; auto does what the tokenizer'\''s files say.'
+complete -c keel-generate -l special-in-text -r -f -a 'plain parse' -d 'What the text of a control token (</s>) in a prompt becomes: that token, or text like any other.'
 complete -c keel-generate -l echo -d 'Print the prompt before its continuation.'
 complete -c keel-generate -l batch-sequences -r -d 'Continuations that are made side by side; their results do not depend on it.'
 complete -c keel-generate -l json -d 'Print one JSON object a continuation.'

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 std::string folder_name(const std::string& model) {
   const fs::path name = fs::path(model).lexically_normal().filename();
   const bool is_relative_name = name == "." || name == ".." || name.empty();
-  return sanitized_model_name(is_relative_name ? fs::weakly_canonical(model).string() : model);
+  return sanitized_model_name(is_relative_name ? fs::weakly_canonical(fs::absolute(model)).string() : model);
 }
 
 }  // namespace

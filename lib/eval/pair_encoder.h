@@ -36,6 +36,8 @@ class KEEL_API PairEncoder {
   /// Whether texts begin with BOS, and the token that stands for an empty context (none: there is none).
   bool adds_bos() const { return bos_.has_value(); }
   std::optional<int32_t> prefix() const { return prefix_; }
+  /// Bytes of all texts so far that the vocabulary cannot spell (TokenEncoder::lost_bytes).
+  int64_t lost_bytes() const { return encoder_->lost_bytes(); }
 
  private:
   std::vector<int32_t> encode_text(const std::string& text, bool with_bos);

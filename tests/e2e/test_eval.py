@@ -131,6 +131,23 @@ class Texts(EvalTest):
         self.check(NAME, self.dir / "run", "--text", self.dir / "corpus.txt", "--out", self.dir / "ppl.json", code=2)
         self.check(NAME, self.dir / "run", "--text", self.dir / "corpus.txt", "--out", self.dir / "corpus.txt", "--force", code=2)
 
+    def test_windows_and_bos(self):
+        def nats(*extra):
+            done = self.check(NAME, self.dir / "run", "--text", self.dir / "corpus.txt", "--json", "--window", 16, *extra)
+            results = json.loads(done.stdout)
+            return results["tokens"], results["nats_per_token"]
+        tokens, plain = nats()
+        self.assertEqual(nats("--stride", 15), (tokens, plain))
+        self.assertEqual(nats("--stride", 4)[0], tokens)
+        self.assertNotEqual(nats("--stride", 4)[1], plain)
+        self.assertLess(nats("--compat-bos", "off")[0], tokens)
+        self.assertEqual(nats("--compat-bos", "on"), (tokens, plain))
+
+    def test_numbers_beyond_all_bounds_are_shown(self):
+        (self.dir / "long.txt").write_text("x" * 4000)  # one word: its perplexity is no double
+        done = self.check(NAME, self.dir / "run", "--text", self.dir / "long.txt")
+        self.assertIn(" inf ", done.stdout)
+
     def test_texts_that_are_none(self):
         (self.dir / "empty.txt").write_text("")
         self.assertIn("no token to predict", self.check(NAME, self.dir / "run", "--text", self.dir / "empty.txt", code=3).stderr)
@@ -159,6 +176,23 @@ class Misuse(EvalTest):
         self.fails(2, "10 examples of sciq need 10 rows", *self.arguments("--num-fewshot", 10))
         self.fails(4, "cannot read", model, "--tasks", "sciq", "--data", self.dir / "nothing")
         self.fails(4, "no file holds the validation split of hellaswag", model, "--tasks", "hellaswag", "--data", bench)
+
+    def test_options_of_the_other_mode(self):
+        texts = [self.dir / "run", "--text", self.dir / "corpus.txt"]
+        for extra in (["--limit", 2], ["--data", "x"], ["--num-fewshot", 1], ["--log-samples"], ["--max-length", 9],
+                      ["--seed", 3], ["--softmax-dtype", "bf16"], ["--bootstrap-iters", 3]):
+            self.fails(2, f"{extra[0]} has no effect with --text", *texts, *extra)
+        self.fails(2, "--window has no effect with --tasks", *self.arguments("--window", 9))
+        self.fails(2, "--text has no effect beside --list-tasks", "--list-tasks", "--text", "x")
+        self.fails(2, "--limit has no effect beside --describe", "--describe", "sciq", "--limit", 3)
+
+    def test_outputs_are_tried_before_scoring(self):
+        (self.dir / "file").write_text("")
+        done = self.check(NAME, *self.arguments("--out", self.dir / "file"), code=4)
+        self.assertNotIn("score", done.stderr)
+        self.fails(2, "--out -", *self.arguments("--out", "-"))
+        self.fails(2, "none of them empty", *self.arguments("--samples", '{"sciq": []}'))
+        self.fails(2, "1.5 rows", *self.arguments("--limit", "1.5"))
 
     def test_damaged_rows_are_named(self):
         with open(self.dir / "bench/sciq/test.jsonl", "a") as file:

@@ -147,6 +147,14 @@ void take_tokenizer(RunSetup& setup) {
   if (setup.val_data) setup.val_data->tokenizer_files.clear();
 }
 
+/// Ids of another tokenizer are other words to the model. Two files can hold the same vocabulary, so this only warns.
+void warn_of_other_tokenizer(const RunSetup& setup) {
+  const std::string& ours = setup.tokenizer_sha256;
+  const std::string& theirs = setup.init->tokenizer_path;
+  if (ours.empty() || theirs.empty() || sha256_of_file(theirs) == ours) return;
+  log::warn("the data was tokenised with another file than {}: the model knows its words by that one's ids", theirs);
+}
+
 /// What the run's samples need of the tokenizer.
 void prepare_samples(RunSetup& setup, const OpenTextCodec& open_codec) {
   const SampleSettings& sample = setup.settings.validate.sample;
@@ -182,6 +190,7 @@ RunSetup prepare_run(const Config& config, const std::string& init_path, const s
   take_tokenizer(setup);
   if (!init_path.empty() && !resumed) {
     setup.init = open_model_folder(init_path);
+    warn_of_other_tokenizer(setup);
     (void)found_layout(parse_model_config(setup.init->config_text, setup.init->config_path), setup.init->tensors);
   }
   setup.settings = resolve_settings(config, facts_of(setup.data, setup.init, resumed));

@@ -156,6 +156,18 @@ class Texts(EvalTest):
         self.check(NAME, self.dir / "run", "--text", self.dir / "absent.txt", code=4)
 
 
+class Init(EvalTest):
+    def test_data_of_another_tokenizer_is_warned_of(self):
+        command = ["keel-train", "--config", self.dir / "train.json", "--data", self.dir / "data", "--progress", "none"]
+        same = self.check(*command, "--init", self.dir / "run", "--out", self.dir / "same")
+        self.assertNotIn("another file", same.stderr)
+        self.check("keel-convert", self.dir / "run", self.dir / "hf", "--to", "hf")
+        model = self.dir / "hf" / "tokenizer.model"
+        model.write_bytes(model.read_bytes() + b"\x1a\x00")  # an empty field more: the same words in another file
+        other = self.check(*command, "--init", self.dir / "hf", "--out", self.dir / "other")
+        self.assertIn("the data was tokenised with another file than", other.stderr)
+
+
 class Misuse(EvalTest):
     def fails(self, code, message, *arguments):
         self.assertIn(message, self.check(NAME, *arguments, code=code).stderr)

@@ -211,6 +211,7 @@ void warn_of_scores(const std::vector<TaskScores>& tasks, int64_t max_length) {
 
 /// What can be refused before anything is read. Where the harness's files go, if anywhere.
 std::optional<HarnessOutput> check_outputs(const Options& options, double start_time) {
+  (void)device_of(options);
   const std::string model = options.text("MODEL");
   for (const char* name : {"MODEL", "--data", "--out"}) {
     if (const auto path = options.find_text(name)) require_utf8_path(name, *path);

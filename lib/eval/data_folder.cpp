@@ -145,6 +145,15 @@ Json task_row(const Task& task, const Json& row) {
   throw Error(ErrorKind::format, "the row has no field " + missing);
 }
 
+/// Whether a path has a word of the task's name or its data set's.
+bool bears_name(const std::vector<std::string>& words, const Task& task) {
+  const fs::path dataset(task.definition.value("dataset_path", ""));
+  for (const std::string& name : words_of(task.name + "/" + dataset.filename().string())) {
+    if (std::find(words.begin(), words.end(), name) != words.end()) return true;
+  }
+  return false;
+}
+
 /// True for a link to a folder that it lies in.
 bool leads_back(const fs::directory_entry& entry) {
   std::error_code code;
@@ -174,6 +183,7 @@ struct DataFolder::State {
   std::string path;
   std::vector<File> files;
   std::optional<Error> passed_over;  // by the last find(): what is wrong with a file of that split
+  bool own_is_damaged = false;       // and that file bears the task's name
 
   /// The first row of a file; null if it has none, or file.problem.
   const Json& first_row(File& file) const {
@@ -247,6 +257,7 @@ DataFolder::~DataFolder() = default;
 std::vector<const DataFolder::File*> DataFolder::find(const Task& task, const std::string& split) {
   std::vector<const File*> found;
   state_->passed_over.reset();
+  state_->own_is_damaged = false;
   for (File& file : state_->files) {
     const auto has_word = [&](const std::string& word) {
       return std::find(file.words.begin(), file.words.end(), word) != file.words.end();
@@ -256,7 +267,10 @@ std::vector<const DataFolder::File*> DataFolder::find(const Task& task, const st
       continue;
     }
     const Json& row = state_->first_row(file);
-    if (file.problem) state_->passed_over = file.problem;
+    if (file.problem && !state_->own_is_damaged) {
+      state_->passed_over = file.problem;
+      state_->own_is_damaged = bears_name(file.words, task);
+    }
     if (std::any_of(task.data.layouts.begin(), task.data.layouts.end(),
                     [&](const RowLayout& layout) { return has_fields(row, layout); })) {
       found.push_back(&file);
@@ -331,6 +345,7 @@ Error DataFolder::nothing_found(const Task& task, const std::string& split) cons
 SplitRows DataFolder::read_or_stand_in(const Task& task, const std::string& split,
                                        const std::vector<std::string>& others) {
   if (find(task, split).empty()) {
+    if (state_->own_is_damaged) throw nothing_found(task, split);
     for (const std::string& other : others) {
       if (!other.empty() && other != split && !find(task, other).empty()) return read(task, other);
     }

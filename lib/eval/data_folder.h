@@ -45,7 +45,8 @@ class KEEL_API DataFolder {
   /// looked for and where it can be had; Error(usage) if several are; Error(format) naming the row that is damaged, or
   /// a file of that split whose first row (at most 64 MiB) cannot be read, where no other is it.
   SplitRows read(const Task& task, const std::string& split);
-  /// The same, or if there is no file for the split, the first of `others` that there is one for.
+  /// The same, or if there is no file for the split, the first of `others` that there is one for. A damaged file that
+  /// bears the task's name is an error, not a missing one.
   SplitRows read_or_stand_in(const Task& task, const std::string& split, const std::vector<std::string>& others);
 
  private:

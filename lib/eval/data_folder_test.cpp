@@ -107,6 +107,15 @@ TEST(DataFolder, AFileThatCannotBeReadIsNotCalledMissing) {
   fails("{\"question\": \"\xFF\"}\n", file);
   fails("{\"question\": \n", file);
   fails("\x1F\x8B\x08", file);  // the beginning of a gzip member
+  // Nor does another split stand in for it.
+  put_file(dir / "sciq_valid.jsonl", std::string(kSciq) + "\n");
+  const auto stand_in = [&] {
+    return DataFolder(dir.path().string()).read_or_stand_in(task("sciq"), "test", {"validation"}).split;
+  };
+  EXPECT_EQ(testing::error_of([&] { (void)stand_in(); }).kind(), ErrorKind::format);
+  std::filesystem::rename(file, dir / "other_test.jsonl");  // of something else, as far as its name goes
+  EXPECT_EQ(stand_in(), "validation");
+  std::filesystem::remove(dir / "other_test.jsonl");
   const std::string row = kSciq;
   const std::string question = "\"" + std::string(2 << 20, 'w') + "\"";
   put_file(file, std::string(row).replace(row.find("\"q\""), 3, question) + "\n");

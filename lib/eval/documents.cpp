@@ -75,11 +75,12 @@ RenderedRow render(const Task& task, const Json& row) {
 /// Examples for one document after another.
 class ExamplePicker {
  public:
-  /// Draws from `rows`; those equal to the document are left out if `excludes_own_row`. Error(usage) if there are too
+  /// Draws from `examples`; those equal to the document are left out if `excludes_own_row`. Error(usage) if there are too
   /// few of them.
-  ExamplePicker(const Task& task, std::vector<Json> rows, bool excludes_own_row, int64_t count, uint64_t seed)
+  ExamplePicker(const Task& task, SplitRows examples, bool excludes_own_row, int64_t count, uint64_t seed)
       : task_(task),
-        rows_(std::move(rows)),
+        split_(std::move(examples.split)),
+        rows_(std::move(examples.rows)),
         shots_(rows_.size()),
         excludes_own_row_(excludes_own_row),
         count_(count),
@@ -129,7 +130,7 @@ class ExamplePicker {
     if (rows >= needed) return;
     throw Error(ErrorKind::usage,
                 fmt::format("{} examples of {} need {} rows of the {} split, which has {}", count_, task_.name, needed,
-                            task_.example_split(), rows),
+                            split_, rows),
                 "--num-fewshot");
   }
 
@@ -144,6 +145,7 @@ class ExamplePicker {
   }
 
   const Task& task_;
+  std::string split_;
   std::vector<Json> rows_;
   std::vector<std::optional<std::string>> shots_;
   bool excludes_own_row_;
@@ -193,18 +195,16 @@ TaskDocuments make_documents(const Task& task, DataFolder& folder, const PromptO
   out.rows = static_cast<int64_t>(rows.rows.size());
   out.files = rows.files;
 
-  std::vector<Json> example_rows;
+  SplitRows examples;
   bool excludes_own_row = task.excludes_own_row();
   if (out.num_fewshot > 0) {
-    SplitRows examples =
-        folder.read_or_stand_in(task, task.example_split(), {task.validation_split, task.evaluated_split()});
+    examples = folder.read_or_stand_in(task, task.example_split(), {task.validation_split, task.evaluated_split()});
     warn_of_split(task, examples, task.example_split(), "gives the examples", out.warnings);
     // Where the scored rows stand in for missing ones, a row must not be its own example.
     excludes_own_row = excludes_own_row || (examples.split != task.example_split() && examples.split == rows.split);
     if (examples.split != rows.split) out.files.insert(out.files.end(), examples.files.begin(), examples.files.end());
-    example_rows = std::move(examples.rows);
   }
-  ExamplePicker picker(task, std::move(example_rows), excludes_own_row, out.num_fewshot, options.fewshot_seed);
+  ExamplePicker picker(task, std::move(examples), excludes_own_row, out.num_fewshot, options.fewshot_seed);
 
   for (int64_t id : chosen_rows(task, options, out.rows)) {
     EvalDocument document{.doc_id = id, .row = std::move(rows.rows[id])};

@@ -202,6 +202,8 @@ class Misuse(EvalTest):
         (self.dir / "file").write_text("")
         done = self.check(NAME, *self.arguments("--out", self.dir / "file"), code=4)
         self.assertNotIn("score", done.stderr)
+        done = self.check(NAME, *self.arguments("--device", "cuda"), code=6)
+        self.assertNotIn("score", done.stderr)
         self.fails(2, "--out -", *self.arguments("--out", "-"))
         self.fails(2, "none of them empty", *self.arguments("--samples", '{"sciq": []}'))
         self.fails(2, "1.5 rows", *self.arguments("--limit", "1.5"))

@@ -1,8 +1,11 @@
 """keel-generate: prompts, drawing, ends, streams, errors."""
+import array
+import fcntl
 import json
 import os
 import signal
 import subprocess
+import termios
 import time
 
 from chain_model import write_chain_model
@@ -153,6 +156,29 @@ class Prompts(Generate):
             self.generate(*wrong, code=2, input="")
         self.assertIn("no prompts (stdin)", self.generate("-", code=3, input="").stderr)
         self.generate("--prompts", self.dir / "missing", code=4)
+
+    def test_control_tokens_in_a_prompt(self):
+        count = lambda *extra: json.loads(self.generate("--prompt", "a</s>b", "--max-tokens", 1, "--json", *extra).stdout)["prompt_tokens"]
+        parsed, plain = count(), count("--special-in-text", "plain")
+        self.assertEqual(count("--special-in-text", "parse"), parsed)
+        self.assertGreater(plain, parsed)
+
+    def test_a_signal_ends_the_wait_for_prompts(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            process = subprocess.Popen([tool("keel-generate"), str(self.model), "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+            process.stdin.write(b"the\n")
+            process.stdin.flush()
+            unread = array.array("i", [1])
+            while unread[0] > 0:  # until it has taken the first line and waits for the next
+                time.sleep(0.01)
+                fcntl.ioctl(process.stdin, termios.FIONREAD, unread)
+            process.send_signal(number)
+            start = time.monotonic()
+            process.wait(timeout=60)
+            self.assertLess(time.monotonic() - start, 5)
+            self.assertEqual(process.returncode, code)
+            process.stdin.close()
+            process.stderr.close()
 
     def test_one_after_the_other_on_stdout(self):
         arguments = ["--prompts", self.file(" the cat\nthe at\n"), "--temperature", "0"]

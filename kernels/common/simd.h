@@ -43,6 +43,8 @@ struct Columns {
     return v;
   }
   [[gnu::always_inline]] void store(float* row, Vec v) const { __builtin_memcpy(row + c, &v, sizeof v); }
+  /// v with 0 in lanes beyond the row.
+  [[gnu::always_inline]] Vec keep(Vec v) const { return v; }
 };
 
 /// The last n < kLanes columns, from c on; lanes beyond them load as 0 and are not stored.
@@ -55,6 +57,11 @@ struct LastColumns {
   }
   void store(float* row, Vec v) const {
     for (int64_t i = 0; i < n; ++i) row[c + i] = v[i];
+  }
+  Vec keep(Vec v) const {
+    Vec kept{};
+    for (int64_t i = 0; i < n; ++i) kept[i] = v[i];
+    return kept;
   }
 };
 

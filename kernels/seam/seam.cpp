@@ -6,6 +6,16 @@
 #include "keel/kernels/seam/seam_cpu.h"
 
 namespace keel {
+namespace {
+
+template <class Seam>
+void check_layer_norm(const char* name, const Seam& seam) {
+  if (!seam.outer_gain) throw Error(ErrorKind::shape, "outer_bias without outer_gain", name);
+  if (seam.inner_gain) throw Error(ErrorKind::shape, "an inner norm behind a LayerNorm", name);
+  check_shape(name, "outer_bias", seam.outer_bias, {seam.outer_gain.extent(0)});
+}
+
+}  // namespace
 
 void seam_forward(Context& ctx, const SeamForward& seam) {
   constexpr const char* kName = "seam_forward";
@@ -15,9 +25,15 @@ void seam_forward(Context& ctx, const SeamForward& seam) {
   check_shape(kName, "a", seam.a, {1});
   check_shape(kName, "b", seam.b, {1});
   check_shape(kName, "y", seam.y, {rows, d});
+  if (seam.skip_scale) check_shape(kName, "skip_scale", seam.skip_scale, {d});
+  if (seam.branch_scale) check_shape(kName, "branch_scale", seam.branch_scale, {d});
   if (seam.outer_gain) {
     check_shape(kName, "outer_gain", seam.outer_gain, {d});
     check_shape(kName, "outer_r", seam.outer_r, {rows});
+  }
+  if (seam.outer_bias) {
+    check_layer_norm(kName, seam);
+    check_shape(kName, "outer_mean", seam.outer_mean, {rows});
   }
   if (seam.inner_gain) {
     check_shape(kName, "inner_gain", seam.inner_gain, {d});
@@ -35,7 +51,14 @@ void seam_backward(Context& ctx, const SeamBackward& given) {
   check_shape(kName, "dF", seam.dF, {rows, d});
   check_shape(kName, "a", seam.a, {1});
   check_shape(kName, "b", seam.b, {1});
-  check_shape(kName, "partial", seam.partial, {chunk_count(rows), 2 * d + 2});
+  const bool vectors = seam.outer_bias || seam.skip_scale || seam.branch_scale;
+  check_shape(kName, "partial", seam.partial, {chunk_count(rows), seam_partial_columns(d, vectors)});
+  if (seam.skip_scale) check_shape(kName, "skip_scale", seam.skip_scale, {d});
+  if (seam.branch_scale) check_shape(kName, "branch_scale", seam.branch_scale, {d});
+  if (seam.d_skip_scale) check_shape(kName, "skip_scale", seam.skip_scale, {d});
+  if (seam.d_branch_scale) check_shape(kName, "branch_scale", seam.branch_scale, {d});
+  if (seam.d_skip_scale) check_shape(kName, "d_skip_scale", seam.d_skip_scale, {d});
+  if (seam.d_branch_scale) check_shape(kName, "d_branch_scale", seam.d_branch_scale, {d});
   if (seam.Ds) check_shape(kName, "Ds", seam.Ds, {rows, d});
   if (seam.Du) check_shape(kName, "Du", seam.Du, {rows, d});
   if (seam.d_a) check_shape(kName, "d_a", seam.d_a, {1});
@@ -45,17 +68,19 @@ void seam_backward(Context& ctx, const SeamBackward& given) {
     check_shape(kName, "outer_r", seam.outer_r, {rows});
     check_shape(kName, "d_outer_gain", seam.d_outer_gain, {d});
   }
+  if (seam.outer_bias) {
+    check_layer_norm(kName, seam);
+    check_shape(kName, "outer_mean", seam.outer_mean, {rows});
+    check_shape(kName, "d_outer_bias", seam.d_outer_bias, {d});
+  }
   if (seam.inner_gain) {
     check_shape(kName, "inner_gain", seam.inner_gain, {d});
     check_shape(kName, "inner_r", seam.inner_r, {rows});
     check_shape(kName, "d_inner_gain", seam.d_inner_gain, {d});
   }
-  if (seam.outer_gain || seam.d_a || seam.d_b) {
-    check_shape(kName, "x", seam.x, {rows, d});
-    check_shape(kName, "F", seam.F, {rows, d});
-  } else if (seam.inner_gain) {
-    check_shape(kName, "y", seam.y, {rows, d});
-  }
+  if (seam.outer_gain || seam.d_a || seam.d_skip_scale) check_shape(kName, "x", seam.x, {rows, d});
+  if (seam.outer_gain || seam.d_b || seam.d_branch_scale) check_shape(kName, "F", seam.F, {rows, d});
+  if (!seam.outer_gain && seam.inner_gain) check_shape(kName, "y", seam.y, {rows, d});
   if (rows * d == 0) return;
   if (!seam.Ds && !seam.Du) throw Error(ErrorKind::shape, "Ds and Du are both missing", kName);
   // Without a gradient of its output an inner norm passes nothing on.

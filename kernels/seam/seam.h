@@ -7,45 +7,61 @@ namespace keel {
 
 /// A seam joins the end of one residual sublayer to the start of the next, in one pass over the stream:
 ///
-///   z = a x + b F                                     the sum of skip and branch, never stored
+///   z = a s x + b t F                                 the sum of skip and branch, never stored; s, t vectors, or 1
 ///   y = N_out(z)            or z                      the next sublayer's stream
-///   u = N_in(y)             or nothing                the next sublayer's branch input (the final norm at the end)
+///   u = c N_in(y)           or nothing                the next sublayer's branch input (the final norm at the end)
 ///
-/// with RMS norms N(v) = g v r, r = (mean(v^2) + eps)^(-1/2). Four forms from one source: outer norm or not, inner norm
-/// or not.                                  Keel, arXiv:2601.19895; the one-sweep backward is derived in docs/seam.md.
+/// N_in, and N_out without outer_bias, are RMS norms N(v) = g v r, r = (mean(v^2) + eps)^(-1/2). With outer_bias N_out is
+/// LayerNorm: N(v) = g (v - m) r + bias, m = mean(v), r = (mean((v - m)^2) + eps)^(-1/2); an inner norm does not stand
+/// behind it.
+/// Forms from one source: outer norm none, RMS or LayerNorm; inner norm or not; scales or not.
+///                                         Keel, arXiv:2601.19895; the one-sweep backward is derived in docs/seam.md.
 ///
 /// All matrices are [rows, d], last axis contiguous, fp32 (a stream in bf16 loses most of a deep Keel's updates).
 struct SeamForward {
-  View<const float, 2> x;           ///< stream entering the sublayer
-  View<const float, 2> F;           ///< its branch output
-  View<const float, 1> a, b;        ///< [1] each: skip and branch scale, read from device memory
-  View<const float, 1> outer_gain;  ///< [d]; null: no outer norm
-  View<const float, 1> inner_gain;  ///< [d]; null: no inner norm
+  View<const float, 2> x;                         ///< stream entering the sublayer
+  View<const float, 2> F;                         ///< its branch output
+  View<const float, 1> a, b;                      ///< [1] each: skip and branch scale, read from device memory
+  View<const float, 1> skip_scale, branch_scale;  ///< s, t: [d] each; null: 1
+  View<const float, 1> outer_gain;                ///< [d]; null: no outer norm
+  View<const float, 1> outer_bias;                ///< [d], beside outer_gain only; null: RMS
+  View<const float, 1> inner_gain;                ///< [d]; null: no inner norm
+  float inner_factor = 1;                         ///< c
   float outer_eps = 1e-5F, inner_eps = 1e-5F;
   View<float, 2> y;                 ///< may be x or F
   View<float, 2> u;                 ///< with an inner norm only; may be F, not y
-  View<float, 1> outer_r, inner_r;  ///< [rows] each, kept for backward; null where the norm is absent
+  View<float, 1> outer_r, inner_r;  ///< r, [rows] each, kept for backward; null where the norm is absent
+  View<float, 1> outer_mean;        ///< m, [rows]; with outer_bias only
 };
 KEEL_API void seam_forward(Context&, const SeamForward&);
 
 /// The exact derivative, recomputing z from x and F. Ds is the gradient that reaches y along the next skip, Du that of
 /// u; without an inner norm the branch input of the next sublayer is y itself: then Du, if given, is added to Ds.
-///   dx = a dz (the Ds of the seam before),  dF = b dz,  d_outer_gain += ..,  d_inner_gain += ..,
-///   d_a += <dz, x>,  d_b += <dz, F>
+///   dx = a s dz (the Ds of the seam before),  dF = b t dz,  gains, bias and scales += ..,
+///   d_a += <dz, s x>,  d_b += <dz, t F>
 struct SeamBackward {
-  View<const float, 2> x, F;  ///< as in forward; not read (may be null) without an outer norm if d_a, d_b are null
-  View<const float, 2> y;     ///< the stream after the seam; read only when there is no outer norm but an inner one
-  View<const float, 1> a, b, outer_gain, inner_gain;
+  View<const float, 2> x;  ///< as in forward; read with an outer norm, and where d_a or d_skip_scale is wanted
+  View<const float, 2> F;  ///< as in forward; read with an outer norm, and where d_b or d_branch_scale is wanted
+  View<const float, 2> y;  ///< the stream after the seam; read only when there is no outer norm but an inner one
+  View<const float, 1> a, b, skip_scale, branch_scale, outer_gain, outer_bias, inner_gain;
+  float inner_factor = 1;
   float outer_eps = 1e-5F, inner_eps = 1e-5F;
-  View<const float, 1> outer_r, inner_r;
-  View<const float, 2> Ds;                    ///< null = zero (the last seam before the head when only u is used)
-  View<const float, 2> Du;                    ///< null = zero; Ds and Du are not both null
-  View<float, 2> dx;                          ///< overwritten; may be Ds
-  View<float, 2> dF;                          ///< overwritten; may be Du or F, not dx
-  View<float, 1> d_outer_gain, d_inner_gain;  ///< [d], accumulated into; null where the norm is absent
-  View<float, 1> d_a, d_b;                    ///< [1], accumulated into; null: not wanted
-  View<float, 2> partial;                     ///< [chunk_count(rows), 2 d + 2] scratch: row sums go over fixed chunks
+  View<const float, 1> outer_r, inner_r, outer_mean;
+  View<const float, 2> Ds;                      ///< null = zero (the last seam before the head when only u is used)
+  View<const float, 2> Du;                      ///< null = zero; Ds and Du are not both null
+  View<float, 2> dx;                            ///< overwritten; may be Ds
+  View<float, 2> dF;                            ///< overwritten; may be Du or F, not dx
+  View<float, 1> d_outer_gain, d_inner_gain;    ///< [d], accumulated into; null where the norm is absent
+  View<float, 1> d_outer_bias;                  ///< [d], accumulated into; null for RMS
+  View<float, 1> d_skip_scale, d_branch_scale;  ///< [d], accumulated into; null: not wanted
+  View<float, 1> d_a, d_b;                      ///< [1], accumulated into; null: not wanted
+  View<float, 2> partial;  ///< [chunk_count(rows), seam_partial_columns(..)] scratch: row sums go over fixed chunks
 };
 KEEL_API void seam_backward(Context&, const SeamBackward&);
+
+/// Columns of the scratch matrix; `vectors` with outer_bias, skip_scale or branch_scale.
+constexpr int64_t seam_partial_columns(int64_t d, bool vectors) {
+  return (vectors ? 5 : 2) * d + 2;
+}
 
 }  // namespace keel

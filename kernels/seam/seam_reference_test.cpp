@@ -17,7 +17,8 @@ TEST(SeamReference, BackwardIsTheComplexStepOfForward) {
     const auto seam = p.as<double>();
     const auto forward = reference::seam_forward(seam);
     const auto Ds = widen<double>(p.Ds), Du = widen<double>(p.Du);
-    const auto backward = reference::seam_backward(seam, forward.outer_r, forward.inner_r, Ds, Du);
+    const auto backward = reference::seam_backward(
+        seam, reference::SeamSaved<double>{forward.outer_r, forward.inner_r, forward.outer_mean}, Ds, Du);
 
     using Complex = std::complex<double>;
     auto at = p.as<Complex>();
@@ -42,6 +43,14 @@ TEST(SeamReference, BackwardIsTheComplexStepOfForward) {
       testing::expect_same_gradient(backward.d_outer_gain, gradient(at.outer_gain, seam.outer_gain), "d_outer_gain");
     if (form.inner)
       testing::expect_same_gradient(backward.d_inner_gain, gradient(at.inner_gain, seam.inner_gain), "d_inner_gain");
+    if (form.layer)
+      testing::expect_same_gradient(backward.d_outer_bias, gradient(at.outer_bias, seam.outer_bias), "d_outer_bias");
+    if (form.skip)
+      testing::expect_same_gradient(backward.d_skip_scale, gradient(at.skip_scale, seam.skip_scale), "d_skip_scale");
+    if (form.branch) {
+      testing::expect_same_gradient(backward.d_branch_scale, gradient(at.branch_scale, seam.branch_scale),
+                                    "d_branch_scale");
+    }
     testing::expect_same_gradient({backward.d_a},
                                   testing::complex_step_gradient({seam.a},
                                                                  [&](const auto& v) {
@@ -65,8 +74,8 @@ TEST(SeamReference, WithoutEpsTheGradientIsOrthogonalToTheSum) {
   auto seam = p.as<double>();
   for (int64_t c = 0; c < p.d; ++c) seam.x[p.d + c] = 1 + 0.1 * static_cast<double>(c);  // no row of zeros here
   const auto out = reference::seam_forward(seam);
-  const auto gradients =
-      reference::seam_backward(seam, out.outer_r, out.inner_r, widen<double>(p.Ds), widen<double>(p.Du));
+  const auto gradients = reference::seam_backward(seam, reference::SeamSaved<double>{out.outer_r, out.inner_r, {}},
+                                                  widen<double>(p.Ds), widen<double>(p.Du));
   for (int64_t r = 0; r < p.rows; ++r) {
     double dot = 0, dz2 = 0, z2 = 0;
     for (int64_t i = r * p.d; i < (r + 1) * p.d; ++i) {

@@ -26,7 +26,7 @@ using testing::Magnitude;
 // ---- forward
 
 struct Outputs {
-  std::vector<float> y, u, outer_r, inner_r;
+  std::vector<float> y, u, outer_r, inner_r, outer_mean;
   bool operator==(const Outputs&) const = default;
 };
 
@@ -37,20 +37,26 @@ Outputs run_forward(Context& ctx, const Case& c, Problem p, InPlace in_place) {
   GuardedMatrix y_memory(c.rows, c.d, c.pad, c.misalign), u_memory(c.rows, c.d, c.pad, c.misalign + 1);
   GuardedMatrix& y = in_place == InPlace::y_is_x ? x : in_place == InPlace::y_is_F ? F : y_memory;
   GuardedMatrix& u = in_place == InPlace::u_is_F ? F : u_memory;
-  Guarded<float> outer_r(c.rows, 1), inner_r(c.rows);
+  Guarded<float> outer_r(c.rows, 1), inner_r(c.rows), outer_mean(c.rows);
   SeamForward seam{.x = x.view(), .F = F.view(), .a = flat(p.a), .b = flat(p.b)};
   seam.outer_gain = flat(p.outer_gain);
   seam.inner_gain = flat(p.inner_gain);
+  seam.outer_bias = flat(p.outer_bias);
+  seam.skip_scale = flat(p.skip_scale);
+  seam.branch_scale = flat(p.branch_scale);
+  seam.inner_factor = static_cast<float>(p.form.factor);
   seam.outer_eps = seam.inner_eps = p.eps;
   seam.y = y.view();
+  if (p.form.layer) seam.outer_mean = {outer_mean.get(), {c.rows}};
   if (p.form.outer) seam.outer_r = {outer_r.get(), {c.rows}};
   if (p.form.inner) {
     seam.inner_r = {inner_r.get(), {c.rows}};
     seam.u = u.view();
   }
   seam_forward(ctx, seam);
-  EXPECT_TRUE(y.intact() && u.intact() && outer_r.intact() && inner_r.intact());
-  Outputs out{.y = y.values(), .u = {}, .outer_r = {}, .inner_r = {}};
+  EXPECT_TRUE(y.intact() && u.intact() && outer_r.intact() && inner_r.intact() && outer_mean.intact());
+  Outputs out{.y = y.values(), .u = {}, .outer_r = {}, .inner_r = {}, .outer_mean = {}};
+  if (p.form.layer) out.outer_mean = outer_mean.values();
   if (p.form.outer) out.outer_r = outer_r.values();
   if (p.form.inner) {
     out.u = u.values();
@@ -62,6 +68,7 @@ Outputs run_forward(Context& ctx, const Case& c, Problem p, InPlace in_place) {
 struct ForwardTolerance {
   std::vector<double> y, u;              ///< absolute, per element
   std::vector<double> outer_r, inner_r;  ///< relative, per row
+  std::vector<double> outer_mean;        ///< absolute, per row
 };
 
 /// First-order rounding of z carried through both norms, row by row. `u` is the unit roundoff.
@@ -77,18 +84,31 @@ ForwardTolerance forward_tolerance(const Problem& p, const reference::SeamOutput
     }
     return (squares == 0 ? 0 : moved / squares) + (root_d / 2 + 3) * u;  // of the inverse root, relative
   };
-  std::vector<double> z_error;
-  for (int64_t i = 0; i < p.rows * p.d; ++i) {
-    z_error.push_back(
-        2 * u * (std::abs(static_cast<double>(p.a[0]) * p.x[i]) + std::abs(static_cast<double>(p.b[0]) * p.F[i])));
-  }
+  const reference::Seam<Magnitude> terms = p.as<Magnitude>();
+  std::vector<double> z_error, centred = exact.z;
+  for (const Magnitude& term : terms.sum())
+    z_error.push_back((p.form.skip || p.form.branch ? 3 : 2) * u * term.value());
   for (int64_t r = 0; r < p.rows; ++r) {
-    const double outer = sum_error(exact.z, z_error, r);
+    if (p.form.layer) {  // the mean moves every element of the row, and its own rounding too
+      double sum_error_of_mean = 0;
+      for (int64_t i = r * p.d; i < (r + 1) * p.d; ++i) {
+        sum_error_of_mean += z_error[i] + (root_d + 1) * u * std::abs(exact.z[i]);
+      }
+      const double mean_error = sum_error_of_mean / static_cast<double>(p.d);
+      t.outer_mean.push_back(kFactor * mean_error);
+      for (int64_t i = r * p.d; i < (r + 1) * p.d; ++i) {
+        centred[i] -= exact.outer_mean[r];
+        z_error[i] += mean_error + u * std::abs(centred[i]);
+      }
+    }
+    const double outer = sum_error(centred, z_error, r);
     std::vector<double> y_error(p.rows * p.d);
     for (int64_t i = r * p.d; i < (r + 1) * p.d; ++i) {
-      y_error[i] = p.form.outer ? std::abs(exact.outer_r[r] * p.outer_gain[i % p.d]) * z_error[i] +
-                                      std::abs(exact.y[i]) * (outer + 2 * u)
-                                : z_error[i];
+      const double bias = p.form.layer ? std::abs(p.outer_bias[i % p.d]) : 0;
+      const double normed = std::abs(exact.y[i]) + 2 * bias;  // at least the product that the bias is added to
+      y_error[i] = p.form.outer
+                       ? std::abs(exact.outer_r[r] * p.outer_gain[i % p.d]) * z_error[i] + normed * (outer + 2 * u)
+                       : z_error[i];
       t.y.push_back(kFactor * y_error[i]);
     }
     t.outer_r.push_back(kFactor * outer);
@@ -96,8 +116,8 @@ ForwardTolerance forward_tolerance(const Problem& p, const reference::SeamOutput
     const double inner = sum_error(exact.y, y_error, r);
     t.inner_r.push_back(kFactor * inner);
     for (int64_t i = r * p.d; i < (r + 1) * p.d; ++i) {
-      t.u.push_back(kFactor * (std::abs(exact.inner_r[r] * p.inner_gain[i % p.d]) * y_error[i] +
-                               std::abs(exact.u[i]) * (inner + 2 * u)));
+      t.u.push_back(kFactor * (std::abs(p.form.factor * exact.inner_r[r] * p.inner_gain[i % p.d]) * y_error[i] +
+                               std::abs(exact.u[i]) * (inner + 3 * u)));
     }
   }
   return t;
@@ -117,6 +137,8 @@ void check_forward(const Case& c, const Form& form) {
         out.outer_r, exact.outer_r, [&](int64_t r) { return tolerance.outer_r[r] * exact.outer_r[r]; }, "outer_r");
     testing::expect_close(
         out.inner_r, exact.inner_r, [&](int64_t r) { return tolerance.inner_r[r] * exact.inner_r[r]; }, "inner_r");
+    testing::expect_close(
+        out.outer_mean, exact.outer_mean, [&](int64_t r) { return tolerance.outer_mean[r]; }, "outer_mean");
     EXPECT_EQ(run_forward(ctx, c, p, InPlace::y_is_x), out) << "y is x";
     EXPECT_EQ(run_forward(ctx, c, p, InPlace::y_is_F), out) << "y is F";
     if (form.inner) {
@@ -145,42 +167,52 @@ struct Wanted {
 };
 
 struct Gradients {
-  std::vector<float> dx, dF, d_outer_gain, d_inner_gain, d_a, d_b;
+  std::vector<float> dx, dF, d_outer_gain, d_inner_gain, d_outer_bias, d_skip_scale, d_branch_scale, d_a, d_b;
   bool operator==(const Gradients&) const = default;
 };
 
 constexpr float kStart = 0.25F;  // what the accumulated gradients hold before
 
-Gradients run_backward(Context& ctx, const Case& c, Problem p, std::vector<float> outer_r, std::vector<float> inner_r,
+Gradients run_backward(Context& ctx, const Case& c, Problem p, reference::SeamSaved<float> saved,
                        std::vector<float> y_values, const Wanted& wanted) {
+  const bool vectors = p.form.layer || p.form.skip || p.form.branch;
   GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), F(c.rows, c.d, p.F, c.pad, c.misalign);
   GuardedMatrix y(c.rows, c.d, y_values, c.pad + 1, c.misalign);
   GuardedMatrix Ds(c.rows, c.d, p.Ds, c.pad, c.misalign), Du(c.rows, c.d, p.Du, c.pad + 2, c.misalign);
   GuardedMatrix dx_memory(c.rows, c.d, c.pad, c.misalign), dF_memory(c.rows, c.d, c.pad, c.misalign);
-  GuardedMatrix partial(chunk_count(c.rows), 2 * c.d + 2, 0, c.misalign);
+  GuardedMatrix partial(chunk_count(c.rows), seam_partial_columns(c.d, vectors), 0, c.misalign);
   GuardedMatrix& dx = wanted.dx_is_Ds ? Ds : dx_memory;
   GuardedMatrix& dF = wanted.dF_is_Du ? Du : wanted.dF_is_F ? F : dF_memory;
   Gradients result;
   result.d_outer_gain.assign(p.form.outer ? c.d : 0, kStart);
   result.d_inner_gain.assign(p.form.inner ? c.d : 0, kStart);
+  result.d_outer_bias.assign(p.form.layer ? c.d : 0, kStart);
+  result.d_skip_scale.assign(p.form.skip ? c.d : 0, kStart);
+  result.d_branch_scale.assign(p.form.branch ? c.d : 0, kStart);
   result.d_a.assign(wanted.scales ? 1 : 0, kStart);
   result.d_b.assign(wanted.scales ? 1 : 0, kStart);
 
   SeamBackward seam{.a = flat(p.a), .b = flat(p.b), .outer_gain = flat(p.outer_gain), .inner_gain = flat(p.inner_gain)};
-  if (p.form.outer || wanted.scales) {
-    seam.x = x.view();
-    seam.F = F.view();
-  }
+  if (p.form.outer || wanted.scales || p.form.skip) seam.x = x.view();
+  if (p.form.outer || wanted.scales || p.form.branch) seam.F = F.view();
+  seam.outer_bias = flat(p.outer_bias);
+  seam.skip_scale = flat(p.skip_scale);
+  seam.branch_scale = flat(p.branch_scale);
+  seam.inner_factor = static_cast<float>(p.form.factor);
+  if (p.form.layer) seam.outer_mean = flat(saved.outer_mean);
   if (p.form.inner && !p.form.outer) seam.y = y.view();
   seam.outer_eps = seam.inner_eps = p.eps;
-  if (p.form.outer) seam.outer_r = flat(outer_r);
-  if (p.form.inner) seam.inner_r = flat(inner_r);
+  if (p.form.outer) seam.outer_r = flat(saved.outer_r);
+  if (p.form.inner) seam.inner_r = flat(saved.inner_r);
   if (wanted.Ds) seam.Ds = Ds.view();
   if (wanted.Du) seam.Du = Du.view();
   seam.dx = dx.view();
   seam.dF = dF.view();
   seam.d_outer_gain = flat(result.d_outer_gain);
   seam.d_inner_gain = flat(result.d_inner_gain);
+  seam.d_outer_bias = flat(result.d_outer_bias);
+  seam.d_skip_scale = flat(result.d_skip_scale);
+  seam.d_branch_scale = flat(result.d_branch_scale);
   seam.d_a = flat(result.d_a);
   seam.d_b = flat(result.d_b);
   seam.partial = partial.view();
@@ -198,18 +230,21 @@ std::vector<float> narrow(const std::vector<double>& v) {
 struct BackwardCheck {
   BackwardCheck(const Case& c_, const Form& form, const Wanted& wanted_) : c(c_), p(c_, form), wanted(wanted_) {
     const auto forward = reference::seam_forward(p.as<double>());
-    outer_r = narrow(forward.outer_r);
-    inner_r = narrow(forward.inner_r);
+    saved = {narrow(forward.outer_r), narrow(forward.inner_r), narrow(forward.outer_mean)};
     y = narrow(forward.y);
     if (!wanted.Ds) std::fill(p.Ds.begin(), p.Ds.end(), 0.0F);
     if (!wanted.Du) std::fill(p.Du.begin(), p.Du.end(), 0.0F);
-    exact = reference::seam_backward(p.as<double>(), widen<double>(outer_r), widen<double>(inner_r),
-                                     widen<double>(p.Ds), widen<double>(p.Du));
-    terms = reference::seam_backward(p.as<Magnitude>(), widen<Magnitude>(outer_r), widen<Magnitude>(inner_r),
-                                     widen<Magnitude>(p.Ds), widen<Magnitude>(p.Du));
+    exact = reference::seam_backward(p.as<double>(), as<double>(saved), widen<double>(p.Ds), widen<double>(p.Du));
+    terms = reference::seam_backward(p.as<Magnitude>(), as<Magnitude>(saved), widen<Magnitude>(p.Ds),
+                                     widen<Magnitude>(p.Du));
   }
 
-  Gradients run(Context& ctx, const Wanted& with) const { return run_backward(ctx, c, p, outer_r, inner_r, y, with); }
+  template <class S>
+  static reference::SeamSaved<S> as(const reference::SeamSaved<float>& saved) {
+    return {widen<S>(saved.outer_r), widen<S>(saved.inner_r), widen<S>(saved.outer_mean)};
+  }
+
+  Gradients run(Context& ctx, const Wanted& with) const { return run_backward(ctx, c, p, saved, y, with); }
 
   void expect_right(const Gradients& g) const {
     const double root_d = std::sqrt(static_cast<double>(c.d)), root_rows = std::sqrt(static_cast<double>(c.rows));
@@ -222,6 +257,9 @@ struct BackwardCheck {
     testing::expect_close(g.dF, exact.dF, tolerance(terms.dF, one), "dF");
     expect_accumulated(g.d_outer_gain, exact.d_outer_gain, terms.d_outer_gain, summed, "d_outer_gain");
     expect_accumulated(g.d_inner_gain, exact.d_inner_gain, terms.d_inner_gain, summed, "d_inner_gain");
+    expect_accumulated(g.d_outer_bias, exact.d_outer_bias, terms.d_outer_bias, summed, "d_outer_bias");
+    expect_accumulated(g.d_skip_scale, exact.d_skip_scale, terms.d_skip_scale, summed, "d_skip_scale");
+    expect_accumulated(g.d_branch_scale, exact.d_branch_scale, terms.d_branch_scale, summed, "d_branch_scale");
     if (!wanted.scales) return;
     expect_accumulated(g.d_a, {exact.d_a}, {terms.d_a}, summed + 4 * root_d * kUnitFp32, "d_a");
     expect_accumulated(g.d_b, {exact.d_b}, {terms.d_b}, summed + 4 * root_d * kUnitFp32, "d_b");
@@ -237,7 +275,8 @@ struct BackwardCheck {
   Case c;
   Problem p;
   Wanted wanted;
-  std::vector<float> outer_r, inner_r, y;
+  reference::SeamSaved<float> saved;
+  std::vector<float> y;
   reference::SeamGradients<double> exact;
   reference::SeamGradients<Magnitude> terms;
 };
@@ -340,6 +379,18 @@ TEST(Seam, ShapesThatDisagree) {
   backward.x = backward.F = x;
   backward.partial = {memory.data(), {1, 16}};
   expect_shape_error("partial is [1, 16], not [1, 18] (seam_backward)", [&] { seam_backward(ctx, backward); });
+  forward.inner_gain = {};
+  forward.outer_bias = gain;
+  expect_shape_error("outer_mean is [0], not [2] (seam_forward)", [&] { seam_forward(ctx, forward); });
+  forward.inner_gain = gain;
+  forward.u = x;
+  expect_shape_error("an inner norm behind a LayerNorm (seam_forward)", [&] { seam_forward(ctx, forward); });
+  forward.inner_gain = forward.outer_gain = {};
+  expect_shape_error("outer_bias without outer_gain (seam_forward)", [&] { seam_forward(ctx, forward); });
+  backward.outer_gain = {};
+  backward.d_skip_scale = gain;
+  backward.partial = {memory.data(), {1, 18}};
+  expect_shape_error("skip_scale is [0], not [8] (seam_backward)", [&] { seam_backward(ctx, backward); });
 }
 
 }  // namespace

@@ -17,8 +17,21 @@ using testing::widen;
 
 struct Form {
   bool outer, inner;
+  bool layer = false;                 // the outer norm is LayerNorm
+  bool skip = false, branch = false;  // scale vectors
+  double factor = 1;                  // of the inner norm
 };
-inline constexpr Form kForms[] = {{true, true}, {true, false}, {false, true}, {false, false}};
+inline constexpr Form kForms[] = {{true, true},
+                                  {true, false},
+                                  {false, true},
+                                  {false, false},
+                                  {.outer = true, .inner = false, .layer = true},
+                                  {.outer = true, .inner = false, .layer = true, .skip = true},
+                                  {.outer = true, .inner = true, .skip = true, .branch = true, .factor = 0.7},
+                                  {.outer = true, .inner = false, .branch = true},
+                                  {.outer = false, .inner = true, .branch = true},
+                                  {.outer = false, .inner = true, .factor = 0.3},
+                                  {.outer = false, .inner = false, .skip = true, .branch = true}};
 
 struct Case {
   int64_t rows, d;
@@ -41,7 +54,11 @@ inline const Case kCases[] = {{1, 1, 1, 1},
 
 inline std::string name_of(const Case& c, const Form& form) {
   return std::to_string(c.rows) + " x " + std::to_string(c.d) + ", a " + std::to_string(c.a) +
-         (form.outer ? ", outer" : "") + (form.inner ? ", inner" : "");
+         (form.layer   ? ", LayerNorm"
+          : form.outer ? ", outer"
+                       : "") +
+         (form.inner ? ", inner" : "") + (form.skip ? ", skip vector" : "") + (form.branch ? ", branch vector" : "") +
+         (form.factor != 1 ? ", factor" : "");
 }
 
 struct Problem {
@@ -57,17 +74,33 @@ struct Problem {
     b = {static_cast<float>(c.b)};
     if (form.outer) outer_gain = random.normals(d, 1, 0.3);
     if (form.inner) inner_gain = random.normals(d, 1, 0.3);
+    if (form.layer) outer_bias = random.normals(d, 0, 0.5);
+    if (form.skip) skip_scale = random.normals(d, 1, 0.4);
+    if (form.branch) branch_scale = random.normals(d, 0.5, 0.4);
     Ds = random.normals(rows * d);
     Du = random.normals(rows * d);
   }
   template <class S>
   reference::Seam<S> as() const {
-    return {rows, d, widen<S>(x), widen<S>(F), S(a[0]), S(b[0]), widen<S>(outer_gain), widen<S>(inner_gain), eps, eps};
+    return {.rows = rows,
+            .d = d,
+            .x = widen<S>(x),
+            .F = widen<S>(F),
+            .a = S(a[0]),
+            .b = S(b[0]),
+            .outer_gain = widen<S>(outer_gain),
+            .inner_gain = widen<S>(inner_gain),
+            .outer_eps = eps,
+            .inner_eps = eps,
+            .outer_bias = widen<S>(outer_bias),
+            .skip_scale = widen<S>(skip_scale),
+            .branch_scale = widen<S>(branch_scale),
+            .inner_factor = static_cast<float>(form.factor)};
   }
   int64_t rows, d;
   Form form;
   float eps;
-  std::vector<float> x, F, a, b, outer_gain, inner_gain, Ds, Du;
+  std::vector<float> x, F, a, b, outer_gain, inner_gain, outer_bias, skip_scale, branch_scale, Ds, Du;
 };
 
 inline View<float, 1> flat(std::vector<float>& v) {

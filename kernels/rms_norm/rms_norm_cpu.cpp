@@ -1,6 +1,5 @@
 #include "keel/kernels/rms_norm/rms_norm_cpu.h"
 
-#include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/parallel.h"
 #include "keel/kernels/common/row_norm.h"
 
@@ -50,26 +49,12 @@ void rms_norm(View<const float, 3> x, const float* w, float eps, View<float, 3> 
 
 void rms_norm_backward(View<const float, 3> dy, View<const float, 3> x, const float* w, const float* s,
                        View<float, 3> dx, bool accumulate_dx, float* dw, View<float, 2> partial, int threads) {
-  const int64_t rows = x.extent(0) * x.extent(1), d = x.extent(2), chunks = partial.extent(0);
+  const int64_t rows = x.extent(0) * x.extent(1), d = x.extent(2);
   const Heads dy_of(dy), x_of(x);
   const Heads dx_of(dx);
-  float* partial_data = partial.data();
-  const int64_t partial_stride = partial.stride(0);
   const auto row = accumulate_dx ? backward_row<true> : backward_row<false>;
-#pragma omp parallel num_threads(threads) if (rows * d >= kParallelElements)
-  {
-#pragma omp for schedule(static)
-    for (int64_t k = 0; k < chunks; ++k) {
-      float* sums = partial_data + k * partial_stride;
-      for_columns(d, [&](auto at) { at.store(sums, Vec{}); });
-      const int64_t end = (k + 1) * kReductionRows < rows ? (k + 1) * kReductionRows : rows;
-      for (int64_t r = k * kReductionRows; r < end; ++r) row(dy_of[r], x_of[r], w, s[r], d, dx_of[r], sums);
-    }
-#pragma omp for schedule(static)
-    for (int64_t c = 0; c < d; c += kPartialBlock) {
-      add_partial_sums(partial_data, chunks, partial_stride, c, c + kPartialBlock < d ? c + kPartialBlock : d, dw);
-    }
-  }
+  sum_rows(rows, d, partial, {dw}, threads,
+           [&](int64_t r, float* sums) { row(dy_of[r], x_of[r], w, s[r], d, dx_of[r], sums); });
 }
 
 }  // namespace keel::KEEL_ISA

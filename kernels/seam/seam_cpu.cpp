@@ -49,21 +49,6 @@ template <bool kVectors, class Seam>
           seam.branch_scale.data(), *seam.a.data(),    *seam.b.data()};
 }
 
-/// LayerNorm of the row z, which lies in y, in place.
-void layer_norm_row(const SeamForward& seam, int64_t r, float mean) {
-  const int64_t d = seam.x.extent(1);
-  const float *g_o = seam.outer_gain.data(), *bias = seam.outer_bias.data();
-  float* y = row_of(seam.y, r);
-  const float squares = sum_columns(d, [&](auto at, Vec& s) {
-    const Vec centred = at.keep(at.load(y) - mean);
-    s += centred * centred;
-  });
-  const float r_o = inverse_rms(squares, d, seam.outer_eps);
-  seam.outer_r.data()[r] = r_o;
-  seam.outer_mean.data()[r] = mean;
-  for_columns(d, [&](auto at) { at.store(y, r_o * (at.load(y) - mean) * at.load(g_o) + at.load(bias)); });
-}
-
 // z lies in y between the two sweeps, in first-level cache. Both inverse roots of RMS norms follow from the one sweep
 // over x and F.
 template <Outer kOuter, bool kInner, bool kVectors>
@@ -84,7 +69,12 @@ void forward_row(const SeamForward& seam, int64_t r) {
       gz2 += gz * gz;
     }
   });
-  if constexpr (kOuter == Outer::layer) return layer_norm_row(seam, r, sums.first / static_cast<float>(d));
+  if constexpr (kOuter == Outer::layer) {
+    const float mean = sums.first / static_cast<float>(d);
+    seam.outer_mean.data()[r] = mean;
+    seam.outer_r.data()[r] = layer_norm_row(y, mean, g_o, seam.outer_bias.data(), seam.outer_eps, d, y);
+    return;
+  }
   float r_o = 1, r_i = 1;
   if constexpr (kRms) seam.outer_r.data()[r] = r_o = inverse_rms(sums.first, d, seam.outer_eps);
   if constexpr (kInner) {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "keel/kernels/layer_norm/layer_norm_ref.h"
 #include "keel/kernels/rms_norm/rms_norm_ref.h"
-#include "keel/kernels/seam/layer_norm_ref.h"
 
 namespace keel::reference {
 

@@ -1,0 +1,40 @@
+#include "keel/kernels/layer_norm/layer_norm.h"
+
+#include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/shape_check.h"
+#include "keel/kernels/layer_norm/layer_norm_cpu.h"
+
+namespace keel {
+
+void layer_norm(Context& ctx, View<const float, 2> x, View<const float, 1> w, View<const float, 1> bias, float eps,
+                View<float, 2> y, View<float, 1> r, View<float, 1> mean) {
+  constexpr const char* kName = "layer_norm";
+  const int64_t rows = x.extent(0), d = x.extent(1);
+  check_shape(kName, "x", x, {rows, d});
+  check_shape(kName, "w", w, {d});
+  check_shape(kName, "bias", bias, {d});
+  check_shape(kName, "y", y, {rows, d});
+  check_shape(kName, "r", r, {rows});
+  check_shape(kName, "mean", mean, {rows});
+  KEEL_CALL_ISA(ctx.isa(), layer_norm(x, w.data(), bias.data(), eps, y, r.data(), mean.data(), ctx.threads()));
+}
+
+void layer_norm_backward(Context& ctx, View<const float, 2> dy, View<const float, 2> x, View<const float, 1> w,
+                         View<const float, 1> r, View<const float, 1> mean, View<float, 2> dx, bool accumulate_dx,
+                         View<float, 1> dw, View<float, 1> dbias, View<float, 2> partial) {
+  constexpr const char* kName = "layer_norm_backward";
+  const int64_t rows = x.extent(0), d = x.extent(1);
+  check_shape(kName, "x", x, {rows, d});
+  check_shape(kName, "dy", dy, {rows, d});
+  check_shape(kName, "w", w, {d});
+  check_shape(kName, "r", r, {rows});
+  check_shape(kName, "mean", mean, {rows});
+  check_shape(kName, "dx", dx, {rows, d});
+  check_shape(kName, "dw", dw, {d});
+  check_shape(kName, "dbias", dbias, {d});
+  check_shape(kName, "partial", partial, {chunk_count(rows), 2 * d});
+  KEEL_CALL_ISA(ctx.isa(), layer_norm_backward(dy, x, w.data(), r.data(), mean.data(), dx, accumulate_dx, dw.data(),
+                                               dbias.data(), partial, ctx.threads()));
+}
+
+}  // namespace keel

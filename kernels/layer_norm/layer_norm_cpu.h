@@ -1,0 +1,14 @@
+#pragma once
+
+#include "keel/base/view.h"
+#include "keel/kernels/common/isa.h"
+
+namespace keel {
+
+KEEL_DECLARE_ISA(void layer_norm(View<const float, 2> x, const float* w, const float* bias, float eps, View<float, 2> y,
+                                 float* r, float* mean, int threads))
+KEEL_DECLARE_ISA(void layer_norm_backward(View<const float, 2> dy, View<const float, 2> x, const float* w,
+                                          const float* r, const float* mean, View<float, 2> dx, bool accumulate_dx,
+                                          float* dw, float* dbias, View<float, 2> partial, int threads))
+
+}  // namespace keel

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "keel/base/view.h"
+#include "keel/kernels/common/isa.h"
+
+namespace keel {
+
+KEEL_DECLARE_ISA(void column_scale(View<const float, 2> x, const float* s, View<float, 2> y, int threads))
+KEEL_DECLARE_ISA(void column_scale_backward(View<const float, 2> dy, View<const float, 2> x, const float* s,
+                                            View<float, 2> dx, float* ds, View<float, 2> partial, int threads))
+
+}  // namespace keel

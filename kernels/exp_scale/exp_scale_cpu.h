@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstdint>
+
+#include "keel/kernels/common/isa.h"
+
+namespace keel {
+
+KEEL_DECLARE_ISA(void exp_scale(const float* base, const float* s, int64_t n, float* y, int threads))
+KEEL_DECLARE_ISA(void exp_scale_backward(const float* dy, const float* y, int64_t n, float* ds, int threads))
+
+}  // namespace keel

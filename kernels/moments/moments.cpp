@@ -1,0 +1,28 @@
+#include "keel/kernels/moments/moments.h"
+
+#include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/shape_check.h"
+#include "keel/kernels/moments/moments_cpu.h"
+
+namespace keel {
+
+void moments(Context& ctx, View<const float, 2> x, View<const float, 2> y, View<double, 1> sums,
+             View<double, 2> partial) {
+  const int64_t rows = x.extent(0), d = x.extent(1);
+  check_shape("moments", "x", x, {rows, d});
+  if (y) check_shape("moments", "y", y, {rows, d});
+  check_shape("moments", "sums", sums, {3});
+  check_dense("moments", "partial", partial, {chunk_count(rows * d, kMomentsChunk), 3});
+  KEEL_CALL_ISA(ctx.isa(), moments(x, y, sums.data(), partial.data(), ctx.threads()));
+}
+
+void log_sum(Context& ctx, View<const float, 1> r, View<double, 1> sum) {
+  const int64_t n = r.extent(0);
+  check_shape("log_sum", "r", r, {n});
+  check_shape("log_sum", "sum", sum, {1});
+  const int64_t bytes = chunk_count(n, kLogSumChunk) * static_cast<int64_t>(sizeof(double));
+  auto* partial = static_cast<double*>(ctx.scratch(bytes));
+  KEEL_CALL_ISA(ctx.isa(), log_sum(r.data(), n, *sum.data(), partial, ctx.threads()));
+}
+
+}  // namespace keel

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "keel/base/view.h"
+#include "keel/kernels/common/context.h"
+
+namespace keel {
+
+/// Elements of one fixed chunk of the sums, counted along the rows one after the other: a chunk may hold many short rows
+/// or a piece of a long one.
+inline constexpr int64_t kMomentsChunk = 1 << 14;
+
+/// sums[0] += sum x^2,  sums[1] += sum x y,  sums[2] += sum y^2, in double, over all elements; without y (null) only
+/// sums[0] is touched.
+/// x, y: [rows, d] of any shape, [1, n] included; last axis contiguous, rows may be strided; they may be the same.
+/// sums: [3].  partial: [chunk_count(rows * d, kMomentsChunk), 3] scratch (common/chunks.h), dense.  Error(shape) on
+/// extents that disagree.
+KEEL_API void moments(Context&, View<const float, 2> x, View<const float, 2> y, View<double, 1> sums,
+                      View<double, 2> partial);
+
+/// sum[0] += sum_i log r[i], r > 0, in double over fixed chunks.   r: [n], contiguous.  sum: [1].  Error(shape),
+/// Error(memory).
+KEEL_API void log_sum(Context&, View<const float, 1> r, View<double, 1> sum);
+
+}  // namespace keel

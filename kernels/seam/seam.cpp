@@ -43,6 +43,17 @@ void seam_forward(Context& ctx, const SeamForward& seam) {
   KEEL_CALL_ISA(ctx.isa(), seam_forward(seam, ctx.threads()));
 }
 
+void seam_inner_again(Context& ctx, View<const float, 2> y, View<const float, 1> inner_gain, float inner_factor,
+                      View<const float, 1> inner_r, View<float, 2> u) {
+  constexpr const char* kName = "seam_inner_again";
+  const int64_t rows = y.extent(0), d = y.extent(1);
+  check_shape(kName, "y", y, {rows, d});
+  check_shape(kName, "inner_gain", inner_gain, {d});
+  check_shape(kName, "inner_r", inner_r, {rows});
+  check_shape(kName, "u", u, {rows, d});
+  KEEL_CALL_ISA(ctx.isa(), seam_inner_again(y, inner_gain.data(), inner_factor, inner_r.data(), u, ctx.threads()));
+}
+
 void seam_backward(Context& ctx, const SeamBackward& given) {
   constexpr const char* kName = "seam_backward";
   SeamBackward seam = given;

@@ -35,6 +35,11 @@ struct SeamForward {
 };
 KEEL_API void seam_forward(Context&, const SeamForward&);
 
+/// u = c N_in(y) once more from y and the inverse root mean squares that seam_forward kept, with the same bits.
+/// y, u: [rows, d], last axis contiguous; u may be y.  inner_gain: [d].  inner_r: [rows].
+KEEL_API void seam_inner_again(Context&, View<const float, 2> y, View<const float, 1> inner_gain, float inner_factor,
+                               View<const float, 1> inner_r, View<float, 2> u);
+
 /// The exact derivative, recomputing z from x and F. Ds is the gradient that reaches y along the next skip, Du that of
 /// u; without an inner norm the branch input of the next sublayer is y itself: then Du, if given, is added to Ds.
 ///   dx = a s dz (the Ds of the seam before),  dF = b t dz,  gains, bias and scales += ..,

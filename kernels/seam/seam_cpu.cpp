@@ -49,6 +49,10 @@ template <bool kVectors, class Seam>
           seam.branch_scale.data(), *seam.a.data(),    *seam.b.data()};
 }
 
+[[gnu::always_inline]] inline Vec inner_norm(float r_i, Vec y, Vec gain) {
+  return r_i * y * gain;
+}
+
 // z lies in y between the two sweeps, in first-level cache. Both inverse roots of RMS norms follow from the one sweep
 // over x and F.
 template <Outer kOuter, bool kInner, bool kVectors>
@@ -88,7 +92,7 @@ void forward_row(const SeamForward& seam, int64_t r) {
       out = r_o * out * at.load(g_o);
       at.store(y, out);
     }
-    if constexpr (kInner) at.store(u, r_i * out * at.load(g_i));
+    if constexpr (kInner) at.store(u, inner_norm(r_i, out, at.load(g_i)));
   });
 }
 
@@ -309,6 +313,18 @@ void seam_forward(const SeamForward& seam, int threads) {
     forward<Outer::none, true>(seam, threads);
   } else {
     forward<Outer::none, false>(seam, threads);
+  }
+}
+
+void seam_inner_again(View<const float, 2> y, const float* inner_gain, float inner_factor, const float* inner_r,
+                      View<float, 2> u, int threads) {
+  const int64_t rows = y.extent(0), d = y.extent(1);
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows * d >= kParallelElements)
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* from = row_of(y, r);
+    float* to = row_of(u, r);
+    const float scale = inner_r[r] * inner_factor;
+    for_columns(d, [&](auto at) { at.store(to, inner_norm(scale, at.load(from), at.load(inner_gain))); });
   }
 }
 

@@ -158,6 +158,27 @@ TEST(Seam, ForwardAgreesWithTheReference) {
   }
 }
 
+TEST(Seam, InnerNormAgainHasTheSameBits) {
+  for (const Case& c : kCases) {
+    for (const Form& form : kForms) {
+      if (!form.inner) continue;
+      SCOPED_TRACE(name_of(c, form));
+      Problem p(c, form);
+      for_each_context([&](Context& ctx) {
+        Outputs once = run_forward(ctx, c, p, InPlace::none);
+        GuardedMatrix y(c.rows, c.d, once.y, c.pad, c.misalign);
+        GuardedMatrix u(c.rows, c.d, c.pad + 1, c.misalign + 1), same(c.rows, c.d, once.y, c.pad, c.misalign);
+        const auto factor = static_cast<float>(form.factor);
+        seam_inner_again(ctx, y.view(), flat(p.inner_gain), factor, flat(once.inner_r), u.view());
+        seam_inner_again(ctx, same.view(), flat(p.inner_gain), factor, flat(once.inner_r), same.view());
+        EXPECT_TRUE(u.intact() && same.intact());
+        EXPECT_EQ(u.values(), once.u);
+        EXPECT_EQ(same.values(), once.u) << "in place";
+      });
+    }
+  }
+}
+
 // ---- backward
 
 /// What a caller passes beside the form.

@@ -8,6 +8,7 @@
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/kernels/rms_norm/rms_norm.h"
 #include "keel/kernels/rope/rope.h"
+#include "keel/model/activation_slots.h"
 #include "keel/model/branch.h"
 #include "keel/model/kv_cache.h"
 
@@ -38,16 +39,16 @@ class AttentionBranches final : public Branches {
     const SublayerParameters& own = p.layout->sublayers[sublayer.index];
     const int64_t N = u.extent(0);
     const View<float, 2> qkv = qkv_of(slot, N);
-    const View<float, 2> qk = qk_of(slot, N);
+    const View<float, 2> inputs = attention_inputs(slot, N);
     const View<float, 2> out(arena_.at(plan_.out[slot]), {N, heads_ * head_dim_});
+    const View<float, 3> v = own.v_norm >= 0 ? v_of(inputs) : v_of(qkv);
     matmul(ctx, u, p.matrix(own.q_proj, own.v_proj), qkv, Transpose::b);
     if (own.q_bias >= 0) add_bias(ctx, p.vector(own.q_bias, own.v_bias), qkv);
-    if (own.q_norm >= 0) {
-      rms_norm(ctx, q_of(qkv), p.vector(own.q_norm), eps_, q_of(qk), q_r(slot, N));
-      rms_norm(ctx, k_of(qkv), p.vector(own.k_norm), eps_, k_of(qk), k_r(slot, N));
+    for (const HeadNorm& norm : norms_of(own, sublayer.wiring.qkv)) {
+      rms_norm(ctx, rows_of(qkv, norm), p.vector(norm.gain), eps_, rows_of(inputs, norm), inverse_rms(slot, N, norm));
     }
-    rope(ctx, batch.positions, cos_, sin_, heads_of(qk, 0, heads_ + kv_heads_));
-    attention(ctx, q_of(qk), keys_values(ctx, batch, slot, k_of(qk), v_of(qkv)), batch.cu_seqlens, scale_,
+    rope(ctx, batch.positions, cos_, sin_, heads_of(inputs, 0, heads_ + kv_heads_));
+    attention(ctx, q_of(inputs), keys_values(ctx, batch, slot, k_of(inputs), v), batch.cu_seqlens, scale_,
               window(sublayer), heads_of(out, 0, heads_), lse(slot, N));
     matmul(ctx, out, p.matrix(own.o_proj), F, Transpose::b);
     if (own.o_bias >= 0) add_bias(ctx, p.vector(own.o_bias), F);
@@ -58,7 +59,8 @@ class AttentionBranches final : public Branches {
     const SublayerParameters& own = p.layout->sublayers[sublayer.index];
     const int64_t N = u.extent(0);
     const View<float, 2> qkv = qkv_of(slot, N);
-    const View<float, 2> qk = qk_of(slot, N);
+    const View<float, 2> inputs = attention_inputs(slot, N);
+    const View<float, 3> v = own.v_norm >= 0 ? v_of(inputs) : v_of(qkv);
     const View<float, 2> out(arena_.at(plan_.out[slot]), {N, heads_ * head_dim_});
     const View<float, 2> d_out(arena_.at(plan_.d_out), {N, heads_ * head_dim_});
     const View<float, 2> d_qkv(arena_.at(plan_.d_qkv), {N, qkv_size()});
@@ -66,15 +68,14 @@ class AttentionBranches final : public Branches {
     if (own.o_bias >= 0) add_bias_backward(ctx, dF, p.d_vector(own.o_bias), partial(N, dF.extent(1)));
     matmul(ctx, dF, out, p.d_matrix(own.o_proj), Transpose::a, accumulate);
     matmul(ctx, dF, p.matrix(own.o_proj), d_out);
-    attention_backward(ctx, heads_of(d_out, 0, heads_), q_of(qk), k_of(qk), v_of(qkv), heads_of(out, 0, heads_),
+    attention_backward(ctx, heads_of(d_out, 0, heads_), q_of(inputs), k_of(inputs), v, heads_of(out, 0, heads_),
                        lse(slot, N), batch.cu_seqlens, scale_, window(sublayer), q_of(d_qkv), k_of(d_qkv), v_of(d_qkv),
                        delta);
     rope(ctx, batch.positions, cos_, sin_, heads_of(d_qkv, 0, heads_ + kv_heads_), RopeDirection::backward);
-    if (own.q_norm >= 0) {
-      rms_norm_backward(ctx, q_of(d_qkv), q_of(qkv), p.vector(own.q_norm), q_r(slot, N), q_of(d_qkv),
-                        p.d_vector(own.q_norm), partial(N * heads_, head_dim_));
-      rms_norm_backward(ctx, k_of(d_qkv), k_of(qkv), p.vector(own.k_norm), k_r(slot, N), k_of(d_qkv),
-                        p.d_vector(own.k_norm), partial(N * kv_heads_, head_dim_));
+    for (const HeadNorm& norm : norms_of(own, sublayer.wiring.qkv)) {
+      const View<float, 3> d = rows_of(d_qkv, norm);
+      rms_norm_backward(ctx, d, rows_of(qkv, norm), p.vector(norm.gain), inverse_rms(slot, N, norm), d,
+                        p.d_vector(norm.gain), partial(N * norm.rows(), norm.width));
     }
     if (own.q_bias >= 0) add_bias_backward(ctx, d_qkv, p.d_vector(own.q_bias, own.v_bias), partial(N, qkv_size()));
     matmul(ctx, d_qkv, u, p.d_matrix(own.q_proj, own.v_proj), Transpose::a, accumulate);
@@ -94,14 +95,34 @@ class AttentionBranches final : public Branches {
   View<float, 3> v_of(View<float, 2> qkv) const { return heads_of(qkv, heads_ + kv_heads_, kv_heads_); }
 
   View<float, 2> qkv_of(int64_t slot, int64_t N) const { return {arena_.at(plan_.qkv[slot]), {N, qkv_size()}}; }
-  /// What attention reads as q and k: a buffer of its own where the backward pass needs the projections too.
-  View<float, 2> qk_of(int64_t slot, int64_t N) const {
-    if (plan_.qk[slot].count == 0) return qkv_of(slot, N);
-    return {arena_.at(plan_.qk[slot]), {N, (heads_ + kv_heads_) * head_dim_}};
+  /// What attention reads: a buffer of its own where the backward pass needs the projections too.
+  View<float, 2> attention_inputs(int64_t slot, int64_t N) const {
+    if (plan_.normed[slot].count == 0) return qkv_of(slot, N);
+    return {arena_.at(plan_.normed[slot]), {N, plan_.normed_columns}};
   }
-  View<float, 2> q_r(int64_t slot, int64_t N) const { return {arena_.at(plan_.qk_r[slot]), {N, heads_}}; }
-  View<float, 2> k_r(int64_t slot, int64_t N) const {
-    return {arena_.at(plan_.qk_r[slot]) + N * heads_, {N, kv_heads_}};
+
+  /// A norm of columns [begin, begin + size) of the projections, in rows of `width`.
+  struct HeadNorm {
+    int64_t gain, begin, size, width;
+    int64_t rows() const { return size / width; }
+  };
+  std::vector<HeadNorm> norms_of(const SublayerParameters& own, QkvNorm kind) const {
+    std::vector<HeadNorm> norms;
+    const auto add = [&](int64_t gain, int64_t first_head, int64_t heads) {
+      if (gain < 0) return;
+      const int64_t size = heads * head_dim_;
+      norms.push_back({gain, first_head * head_dim_, size, kind == QkvNorm::qk_full ? size : head_dim_});
+    };
+    add(own.q_norm, 0, heads_);
+    add(own.k_norm, heads_, kv_heads_);
+    add(own.v_norm, heads_ + kv_heads_, kv_heads_);
+    return norms;
+  }
+  View<float, 3> rows_of(View<float, 2> matrix, const HeadNorm& norm) const {
+    return {matrix.data() + norm.begin, {matrix.extent(0), norm.rows(), norm.width}, {matrix.stride(0), norm.width, 1}};
+  }
+  View<float, 2> inverse_rms(int64_t slot, int64_t N, const HeadNorm& norm) const {
+    return {arena_.at(plan_.inverse_rms[slot]) + N * norm.begin / head_dim_, {N, norm.rows()}};
   }
   View<float, 2> lse(int64_t slot, int64_t N) const { return {arena_.at(plan_.lse[slot]), {heads_, N}}; }
   View<float, 2> partial(int64_t rows, int64_t width) const {
@@ -132,10 +153,17 @@ class AttentionBranches final : public Branches {
   View<float, 2> cos_, sin_;
 };
 
-/// Scratch of the reductions over rows: norms of heads, biases.
-int64_t partial_size(const ModelConfig& c, int64_t max_tokens) {
+bool has_norm(const Sublayer& sublayer) {
+  return sublayer.branch == BranchKind::attention && sublayer.wiring.qkv != QkvNorm::none;
+}
+
+/// Scratch of the reductions over rows: norms of queries, keys and values, biases.
+int64_t partial_size(const ModelConfig& c, bool any_norm, int64_t max_tokens) {
   int64_t size = 0;
-  if (c.qk_norm) size = std::max(size, chunk_count(max_tokens * c.num_attention_heads) * c.head_dim);
+  if (any_norm) {
+    size = std::max(chunk_count(max_tokens * c.num_attention_heads) * c.head_dim,
+                    chunk_count(max_tokens) * c.query_size());
+  }
   if (c.has_qkv_bias()) {
     size = std::max(size, chunk_count(max_tokens) * (c.query_size() + 2 * c.key_value_size()));
   }
@@ -148,43 +176,36 @@ int64_t partial_size(const ModelConfig& c, int64_t max_tokens) {
 AttentionPlan plan_attention(const ModelConfig& config, const std::vector<Sublayer>& sublayers,
                              const DecoderOptions& options, ArenaPlan& arena) {
   using enum MemoryKind;
-  const int64_t N = options.max_tokens;
-  const int64_t qkv = N * (config.query_size() + 2 * config.key_value_size());
-  const int64_t qk = N * (config.query_size() + config.key_value_size());
-  const int64_t out = N * config.query_size();
-  const int64_t lse = N * config.num_attention_heads;
-  const int64_t cache =
-      options.cache_pages > 0 ? cache_rows(options.cache_pages, options.page_size) * config.key_value_size() : 0;
+  const int64_t N = options.max_tokens, kv = config.key_value_size();
+  const int64_t projections = config.query_size() + 2 * kv;
+  const int64_t cache = options.cache_pages > 0 ? cache_rows(options.cache_pages, options.page_size) * kv : 0;
   AttentionPlan plan;
-  Region<float> shared_qkv, shared_qk, shared_qk_r, shared_out, shared_lse;
-  bool first = true;
+  plan.normed_columns = config.query_size() + kv;
   for (const Sublayer& sublayer : sublayers) {
-    const bool used = sublayer.branch == BranchKind::attention;
-    if (used && (options.training || first)) {
-      shared_qkv = arena.add<float>(activations, qkv);
-      if (config.qk_norm) {
-        if (options.training) shared_qk = arena.add<float>(activations, qk);
-        shared_qk_r = arena.add<float>(activations, N * (config.num_attention_heads + config.num_key_value_heads));
-      }
-      shared_out = arena.add<float>(activations, out);
-      shared_lse = arena.add<float>(activations, lse);
-      first = false;
-    }
-    plan.qkv.push_back(used ? shared_qkv : Region<float>{});
-    plan.qk.push_back(used ? shared_qk : Region<float>{});
-    plan.qk_r.push_back(used ? shared_qk_r : Region<float>{});
-    plan.out.push_back(used ? shared_out : Region<float>{});
-    plan.lse.push_back(used ? shared_lse : Region<float>{});
+    if (sublayer.wiring.qkv == QkvNorm::qkv_head) plan.normed_columns = projections;
+  }
+  ActivationSlots qkv(arena, N * projections), normed(arena, N * plan.normed_columns),
+      inverse_rms(arena, N * (config.num_attention_heads + 2 * config.num_key_value_heads)),
+      out(arena, N * config.query_size()), lse(arena, N * config.num_attention_heads);
+  for (int64_t i = 0; i < std::ssize(sublayers); ++i) {
+    const bool used = sublayers[i].branch == BranchKind::attention, norm = has_norm(sublayers[i]);
+    const int64_t slot = options.slot(i);
+    plan.qkv.push_back(qkv.at_if(used, slot));
+    plan.normed.push_back(normed.at_if(norm && options.training, slot));
+    plan.inverse_rms.push_back(inverse_rms.at_if(norm, slot));
+    plan.out.push_back(out.at_if(used, slot));
+    plan.lse.push_back(lse.at_if(used, slot));
     plan.cache_keys.push_back(used && cache > 0 ? arena.add<float>(activations, cache) : Region<float>{});
     plan.cache_values.push_back(used && cache > 0 ? arena.add<float>(activations, cache) : Region<float>{});
   }
   plan.cos = arena.add<float>(workspace, options.max_positions * (config.head_dim / 2));
   plan.sin = arena.add<float>(workspace, options.max_positions * (config.head_dim / 2));
   if (options.training) {
-    plan.d_qkv = arena.add<float>(workspace, qkv);
-    plan.d_out = arena.add<float>(workspace, out);
-    plan.delta = arena.add<float>(workspace, lse);
-    plan.partial = arena.add<float>(workspace, partial_size(config, N));
+    const bool any_norm = std::any_of(sublayers.begin(), sublayers.end(), has_norm);
+    plan.d_qkv = arena.add<float>(workspace, N * projections);
+    plan.d_out = arena.add<float>(workspace, N * config.query_size());
+    plan.delta = arena.add<float>(workspace, N * config.num_attention_heads);
+    plan.partial = arena.add<float>(workspace, partial_size(config, any_norm, N));
   }
   return plan;
 }

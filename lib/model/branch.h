@@ -16,7 +16,7 @@
 namespace keel {
 
 /// The branches F_l of a decoder, attention and feed-forward, without the norms around them.
-/// Slot i keeps what sublayer i of the list needs for its backward pass.
+/// Slot i keeps what sublayer i of the list needs for its backward pass; the plan may give several the same memory.
 class Branches {
  public:
   virtual ~Branches() = default;
@@ -31,18 +31,19 @@ class Branches {
                         bool accumulate, View<const float, 2> dF, View<const float, 2> u, View<float, 2> du) = 0;
 };
 
-/// Regions of the attention branches, one set a slot: projections (with rotated q and k, unless `qk` holds those), the
-/// normed and rotated q and k with the inverse root mean squares `qk_r`, attention output, log-sum-exp, and the pages
-/// of the key-value cache.
+/// Regions of the attention branches, one set a sublayer: projections (with rotated q and k, unless `normed` holds
+/// those), the normed q, k and perhaps v, rotated, with their inverse root mean squares, attention output, log-sum-exp,
+/// and the pages of the key-value cache.
 struct AttentionPlan {
-  std::vector<Region<float>> qkv, qk, qk_r, out, lse, cache_keys, cache_values;
+  std::vector<Region<float>> qkv, normed, inverse_rms, out, lse, cache_keys, cache_values;
+  int64_t normed_columns = 0;
   Region<float> d_qkv, d_out, delta, partial, cos, sin;
 };
 AttentionPlan plan_attention(const ModelConfig&, const std::vector<Sublayer>&, const DecoderOptions&, ArenaPlan&);
 std::unique_ptr<Branches> make_attention(Context&, const ModelConfig&, const AttentionPlan&, const DecoderOptions&,
                                          const Arena&);
 
-/// Regions of the feed-forward branches: gate and up projections, one pair a slot. The product silu(gate) up is
+/// Regions of the feed-forward branches: gate and up projections, one pair a sublayer. The product silu(gate) up is
 /// computed again in the backward pass.
 struct MlpPlan {
   std::vector<Region<float>> gate_up;

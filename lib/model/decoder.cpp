@@ -26,7 +26,7 @@ DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublay
   DecoderPlan plan;
   plan.sublayers = std::move(sublayers);
   plan.options = options;
-  plan.stream = plan_single_stream(config, plan.sublayers, options.max_tokens, options.training, arena);
+  plan.stream = plan_single_stream(config, plan.sublayers, options, arena);
   plan.attention = plan_attention(config, plan.sublayers, options, arena);
   plan.mlp = plan_mlp(config, plan.sublayers, options, arena);
   plan.logits_rows = logits_rows(config.vocab_size, options.max_tokens);
@@ -49,7 +49,7 @@ Branches& Decoder::branch(const Sublayer& sublayer) {
   return sublayer.branch == BranchKind::attention ? *attention_ : *mlp_;
 }
 
-bool Decoder::forward(const ParameterBuffers& p, const FlatBatch& batch) {
+bool Decoder::forward(const ParameterBuffers& p, const FlatBatch& batch, const DecoderObserver& observer) {
   const int64_t n = static_cast<int64_t>(plan_.sublayers.size());
   embedding(ctx_, batch.tokens, p.matrix(p.layout->embedding), stream_->embedding_output(batch.tokens.extent(0)));
   stream_->begin(ctx_, p);
@@ -57,9 +57,22 @@ bool Decoder::forward(const ParameterBuffers& p, const FlatBatch& batch) {
     if (interrupted_ && interrupted_()) return false;
     const Sublayer& sublayer = plan_.sublayers[i];
     branch(sublayer).forward(ctx_, p, batch, sublayer, i, stream_->branch_input(i), stream_->branch_output(i));
+    if (observer.branch) observer.branch(i, stream_->state(i), stream_->branch_output(i));
     stream_->join(ctx_, p, i);
   }
   return true;
+}
+
+View<const float, 2> Decoder::stream(int64_t i) const {
+  return stream_->state(i);
+}
+
+SkipFactors Decoder::skip_factors(const ParameterBuffers& p, int64_t i) const {
+  return stream_->skip_factors(p, i);
+}
+
+void Decoder::show_gradient(const ParameterBuffers& p, int64_t i, const DecoderObserver& observer) {
+  if (observer.gradient) observer.gradient(i, stream_->state_gradient(ctx_, p, i));
 }
 
 View<const float, 2> Decoder::head_input() const {
@@ -127,20 +140,42 @@ void Decoder::zero_sparse_gradients(const ParameterBuffers& p) {
   }
 }
 
-bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch, bool accumulate,
-                               View<StepScalars, 1> scalars, View<float, 1> nll) {
-  const int64_t n = static_cast<int64_t>(plan_.sublayers.size());
-  if (!forward(p, batch)) return false;
-  if (!accumulate) zero_sparse_gradients(p);
-  head(p, batch, scalars, nll, stream_->branch_input_gradient(n), p.d_matrix(p.layout->head));
-  for (int64_t i = n - 1; i >= 0; --i) {
+/// Activations of sublayers [first, end) again, from the stream that was kept.
+bool Decoder::recompute(const ParameterBuffers& p, const FlatBatch& batch, int64_t first, int64_t end) {
+  stream_->restore(ctx_, p, first);
+  for (int64_t i = first; i < end; ++i) {
     if (interrupted_ && interrupted_()) return false;
     const Sublayer& sublayer = plan_.sublayers[i];
-    const View<const float, 2> dF = stream_->join_backward(ctx_, p, i);
-    branch(sublayer).backward(ctx_, p, batch, sublayer, i, accumulate, dF, stream_->branch_input(i),
-                              stream_->branch_input_gradient(i));
+    branch(sublayer).forward(ctx_, p, batch, sublayer, i, stream_->branch_input(i), stream_->branch_output(i));
+    if (i + 1 < end) stream_->join(ctx_, p, i);
   }
-  const auto gradient = stream_->begin_backward(ctx_, p);
+  return true;
+}
+
+bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch, bool accumulate,
+                               View<StepScalars, 1> scalars, View<float, 1> nll, const DecoderObserver& observer) {
+  const int64_t n = static_cast<int64_t>(plan_.sublayers.size());
+  if (!forward(p, batch, observer)) return false;
+  if (!accumulate) zero_sparse_gradients(p);
+  head(p, batch, scalars, nll, stream_->branch_input_gradient(n), p.d_matrix(p.layout->head));
+  stream_->input_backward(ctx_, p, n);
+  show_gradient(p, n, observer);
+  const int64_t segment = plan_.options.segment > 0 ? plan_.options.segment : std::max<int64_t>(n, 1);
+  for (int64_t end = n; end > 0;) {
+    const int64_t first = (end - 1) / segment * segment;
+    if (end < n && !recompute(p, batch, first, end)) return false;
+    for (int64_t i = end - 1; i >= first; --i) {
+      if (interrupted_ && interrupted_()) return false;
+      const Sublayer& sublayer = plan_.sublayers[i];
+      const View<const float, 2> dF = stream_->join_backward(ctx_, p, i);
+      branch(sublayer).backward(ctx_, p, batch, sublayer, i, accumulate, dF, stream_->branch_input(i),
+                                stream_->branch_input_gradient(i));
+      stream_->input_backward(ctx_, p, i);
+      show_gradient(p, i, observer);
+    }
+    end = first;
+  }
+  const auto gradient = stream_->embedding_gradient();
   embedding_backward(ctx_, batch.tokens, gradient.first, p.d_matrix(p.layout->embedding));
   if (gradient.second) embedding_backward(ctx_, batch.tokens, gradient.second, p.d_matrix(p.layout->embedding));
   return true;

@@ -36,6 +36,15 @@ struct DecoderPlan {
 KEEL_API DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers,
                                   const DecoderOptions& options, ArenaPlan& arena);
 
+/// Looks at a pass as it goes by; empty functions are not called. Of sublayer i of the list, in forward order:
+/// branch(i, x_i, F_i), F_i without norm or scale; in backward order from i = n: gradient(i, dL/dx_i), of the sum of the
+/// losses, complete. The views are in device memory and valid during the call; a branch that is computed again is not
+/// shown again.
+struct DecoderObserver {
+  std::function<void(int64_t i, View<const float, 2> x, View<const float, 2> F)> branch;
+  std::function<void(int64_t i, View<const float, 2> gradient)> gradient;  ///< needs DecoderOptions::observe_gradients
+};
+
 /// A decoder-only transformer: embedding, residual sublayers, output head. Owns no memory; everything lies in the
 /// arena.
 class KEEL_API Decoder {
@@ -46,7 +55,7 @@ class KEEL_API Decoder {
   ~Decoder();
 
   /// Runs the sublayers. Afterwards head_input() is valid. False if interrupted: the results are then worthless.
-  bool forward(const ParameterBuffers& parameters, const FlatBatch& batch);
+  bool forward(const ParameterBuffers& parameters, const FlatBatch& batch, const DecoderObserver& observer = {});
 
   /// [N, hidden_size]: what the output head multiplies.
   View<const float, 2> head_input() const;
@@ -69,7 +78,13 @@ class KEEL_API Decoder {
   /// forward(), the loss as in loss(), and the gradient of loss_sum, the SUM over targets. Gradients of all parameters
   /// are overwritten or, with `accumulate`, added to. False if interrupted; the gradients are then worthless.
   bool forward_backward(const ParameterBuffers& parameters, const FlatBatch& batch, bool accumulate,
-                        View<StepScalars, 1> scalars, View<float, 1> nll = {});
+                        View<StepScalars, 1> scalars, View<float, 1> nll = {}, const DecoderObserver& observer = {});
+
+  /// After forward(): the stream x_i that entered sublayer i of the list, x_n at its end. Where streams are not kept
+  /// (inference, recomputation) only the last.
+  View<const float, 2> stream(int64_t i) const;
+  /// After forward(): what the skip path multiplies a row of x_i by, but for the outer norm's gain.
+  SkipFactors skip_factors(const ParameterBuffers& parameters, int64_t i) const;
 
  private:
   View<const float, 2> pick_rows(View<const int32_t, 1> rows);
@@ -77,6 +92,8 @@ class KEEL_API Decoder {
   Branches& branch(const Sublayer& sublayer);
   void head(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
             View<float, 1> nll, View<float, 2> dx, View<float, 2> dW);
+  bool recompute(const ParameterBuffers& parameters, const FlatBatch& batch, int64_t first, int64_t end);
+  void show_gradient(const ParameterBuffers& parameters, int64_t i, const DecoderObserver& observer);
   void zero_sparse_gradients(const ParameterBuffers& parameters);
 
   Context& ctx_;

@@ -8,9 +8,17 @@ struct DecoderOptions {
   int64_t max_tokens = 0;     ///< largest N of a batch
   int64_t max_positions = 0;  ///< every position is below this
   bool training = true;       ///< keep what the backward pass reads
-  int64_t cache_pages = 0;    ///< pages of the key-value cache; 0: none
-  int64_t page_size = 0;      ///< tokens a page
-  int64_t logit_rows = 0;     ///< rows that logits() makes at a time; 0: none are asked for
+  /// Sublayers of a segment: only the stream at the start of each is kept, the rest is computed again when its backward
+  /// pass is due. 0: everything is kept.
+  int64_t segment = 0;
+  bool observe_gradients = false;  ///< the gradient of every stream can be looked at (DecoderObserver)
+  int64_t cache_pages = 0;         ///< pages of the key-value cache; 0: none
+  int64_t page_size = 0;           ///< tokens a page
+  int64_t logit_rows = 0;          ///< rows that logits() makes at a time; 0: none are asked for
+
+  /// Which of the sets of activations the i-th sublayer of the list uses: its own, that of its place in the segment, or
+  /// the only one.
+  int64_t slot(int64_t i) const { return !training ? 0 : (segment > 0 ? i % segment : i); }
 };
 
 }  // namespace keel

@@ -8,6 +8,7 @@
 #include "keel/kernels/bias/bias_ref.h"
 #include "keel/kernels/cross_entropy/cross_entropy_ref.h"
 #include "keel/kernels/embedding/embedding_ref.h"
+#include "keel/kernels/layer_norm/layer_norm_ref.h"
 #include "keel/kernels/rms_norm/rms_norm_ref.h"
 #include "keel/kernels/rope/rope_ref.h"
 #include "keel/kernels/swiglu/swiglu_ref.h"
@@ -37,9 +38,14 @@ class DecoderLoss {
     std::vector<S> x = embedding(batch_.tokens, tensor(layout_.embedding), config_.hidden_size);
     for (int64_t l = 0; l < config_.sublayers(); ++l) {
       const SublayerParameters& own = layout_.sublayers[l];
-      const std::vector<S> u = normed(x, own.inner_norm);
+      std::vector<S> u = normed(x, own.inner_norm);
+      for (S& value : u) value *= wiring[l].ns;
+      u = scaled(u, own.in_scale);
       const std::vector<S> F = l % 2 == 0 ? attention_branch(own, l / 2, u) : mlp_branch(own, u);
-      for (size_t i = 0; i < x.size(); ++i) x[i] = S(wiring[l].a) * x[i] + S(wiring[l].b) * F[i];
+      const std::vector<S> skip = scaled(x, own.skip_scale), f = scaled(normed(F, own.branch_norm), own.branch_scale);
+      const S exponent = own.skip_exponent < 0 ? S(0) : tensor(own.skip_exponent)[0];
+      const S a = S(wiring[l].a) * std::exp(exponent);
+      for (size_t i = 0; i < x.size(); ++i) x[i] = a * skip[i] + S(wiring[l].b) * f[i];
       x = normed(x, own.outer_norm);
     }
     std::vector<S> nll;
@@ -57,6 +63,19 @@ class DecoderLoss {
 
   std::vector<S> normed(const std::vector<S>& x, int64_t gain) const {
     return gain < 0 ? x : rms_norm(x, tensor(gain), config_.rms_norm_eps).y;
+  }
+
+  std::vector<S> normed(const std::vector<S>& x, const NormParameters& norm) const {
+    if (norm.bias < 0) return normed(x, norm.gain);
+    return layer_norm(x, tensor(norm.gain), tensor(norm.bias), config_.rms_norm_eps).y;
+  }
+
+  /// By a vector of width d, or one scalar.
+  std::vector<S> scaled(std::vector<S> x, int64_t scale) const {
+    if (scale < 0) return x;
+    const std::vector<S> s = tensor(scale);
+    for (size_t i = 0; i < x.size(); ++i) x[i] *= s[i % s.size()];
+    return x;
   }
 
   /// y = x W^T, plus the bias if there is one
@@ -93,11 +112,12 @@ class DecoderLoss {
                                .head_dim = config_.head_dim,
                                .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim)),
                                .window = config_.window(block)};
-    // A gain of size head_dim makes a row of every head.
+    // A gain of size head_dim makes a row of every head, one of the full width a row of every token.
     const std::vector<S> q = normed(product(u, own.q_proj, own.q_bias), own.q_norm);
     const std::vector<S> k = normed(product(u, own.k_proj, own.k_bias), own.k_norm);
+    const std::vector<S> v = normed(product(u, own.v_proj, own.v_bias), own.v_norm);
     std::vector<S> out, lse;
-    attention(shape, rotated(q, shape.heads), rotated(k, shape.kv_heads), product(u, own.v_proj, own.v_bias), out, lse);
+    attention(shape, rotated(q, shape.heads), rotated(k, shape.kv_heads), v, out, lse);
     return product(out, own.o_proj, own.o_bias);
   }
 

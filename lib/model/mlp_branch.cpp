@@ -4,6 +4,7 @@
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/kernels/swiglu/swiglu.h"
+#include "keel/model/activation_slots.h"
 #include "keel/model/branch.h"
 
 namespace keel {
@@ -63,15 +64,9 @@ MlpPlan plan_mlp(const ModelConfig& config, const std::vector<Sublayer>& sublaye
   using enum MemoryKind;
   const int64_t hidden = options.max_tokens * config.intermediate_size;
   MlpPlan plan;
-  Region<float> gate_up;
-  bool first = true;
-  for (const Sublayer& sublayer : sublayers) {
-    const bool used = sublayer.branch == BranchKind::mlp;
-    if (used && (options.training || first)) {
-      gate_up = arena.add<float>(activations, 2 * hidden);
-      first = false;
-    }
-    plan.gate_up.push_back(used ? gate_up : Region<float>{});
+  ActivationSlots gate_up(arena, 2 * hidden);
+  for (int64_t i = 0; i < std::ssize(sublayers); ++i) {
+    plan.gate_up.push_back(gate_up.at_if(sublayers[i].branch == BranchKind::mlp, options.slot(i)));
   }
   plan.h = arena.add<float>(workspace, hidden);
   if (options.training) plan.d_h = arena.add<float>(workspace, hidden);

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "keel/base/error.h"
+#include "keel/model/parameters.h"
 
 namespace keel {
 namespace {
@@ -65,7 +66,9 @@ ModelConfig resolved(ModelConfig c) {
   require(c.sliding_layers.empty() || static_cast<int64_t>(c.sliding_layers.size()) == c.num_hidden_layers,
           "layer_types has " + std::to_string(c.sliding_layers.size()) + " entries for " +
               std::to_string(c.num_hidden_layers) + " blocks");
-  wiring_table(c);  // checks scheme and alpha
+  const ResidualScheme& scheme = residual_scheme(c.residual_scheme);
+  require_applicable(scheme, c.wiring_overrides());
+  require(!c.admin_frozen || scheme.profiled_skip, "admin_frozen has no meaning in scheme '" + c.residual_scheme + "'");
   return c;
 }
 
@@ -92,27 +95,29 @@ std::vector<double> rope_frequencies(const ModelConfig& c) {
 std::vector<Wiring> wiring_table(const ModelConfig& config) {
   std::vector<Wiring> table;
   for (int64_t l = 0; l < config.sublayers(); ++l) {
-    table.push_back(
-        residual_wiring(config.residual_scheme, l, config.num_hidden_layers, {.alpha = config.residual_alpha}));
+    table.push_back(residual_wiring(config.residual_scheme, l, config.num_hidden_layers, config.wiring_overrides()));
   }
   return table;
 }
 
-ParameterCount count_parameters(const ModelConfig& c) {
-  const int64_t embedding = c.vocab_size * c.hidden_size;
-  const int64_t block = c.hidden_size * (2 * c.query_size() + 2 * c.key_value_size() + 3 * c.intermediate_size);
-  int64_t norms = c.has_final_norm() ? 1 : 0;
-  for (const Wiring& wiring : wiring_table(c)) {
-    norms += (wiring.inner != NormKind::none) + (wiring.outer != NormKind::none);
+NormKind final_norm_kind(const ModelConfig& config) {
+  if (!config.has_final_norm()) return NormKind::none;
+  const Wiring last = residual_wiring(config.residual_scheme, config.sublayers() - 1, config.num_hidden_layers,
+                                      config.wiring_overrides());
+  for (const NormKind kind : {last.outer, last.branch, last.inner}) {
+    if (kind != NormKind::none) return kind;
   }
-  const int64_t qkv_biases = c.has_qkv_bias() ? c.query_size() + 2 * c.key_value_size() : 0;
-  const int64_t other_biases =
-      (c.attention_bias ? c.hidden_size : 0) + (c.mlp_bias ? 2 * c.intermediate_size + c.hidden_size : 0);
-  const int64_t block_vectors = qkv_biases + other_biases + (c.qk_norm ? 2 * c.head_dim : 0);
+  return config.norm_type.value_or(NormKind::rms);
+}
+
+ParameterCount count_parameters(const ModelConfig& config) {
+  const ParameterLayout layout = parameter_layout(config);
   ParameterCount count;
-  count.in_products = c.num_hidden_layers * block + embedding;  // the head's product, tied or not
-  count.total = count.in_products + norms * c.hidden_size + c.num_hidden_layers * block_vectors +
-                (c.tie_word_embeddings ? 0 : embedding);
+  for (const Parameter& parameter : layout.parameters) {
+    count.total += parameter.size;
+    if (parameter.is_matrix()) count.in_products += parameter.size;
+  }
+  if (!config.tie_word_embeddings) count.in_products -= layout.at(layout.embedding).size;
   return count;
 }
 

@@ -48,6 +48,10 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   std::string residual_scheme = "keel";
   std::optional<double> residual_alpha;  ///< absent: the scheme's own
+  bool learnable_alpha = false;          ///< the skip scale is residual_alpha exp(s), s learned in every sublayer
+  std::optional<double> mix_fraction;    ///< share of Post-LN blocks of scheme mix; absent: a quarter
+  std::optional<NormKind> norm_type;     ///< rms or ln for every norm but those of q, k, v; absent: the scheme's own
+  bool admin_frozen = false;             ///< the skip vectors of scheme admin are constants
   std::optional<bool> final_norm;        ///< absent: the scheme's default
 
   bool operator==(const ModelConfig&) const = default;
@@ -59,6 +63,13 @@ struct ModelConfig {
   /// The window of a block's attention; 0: none.
   int64_t window(int64_t block) const { return sliding_layers.empty() || sliding_layers[block] ? sliding_window : 0; }
   bool has_final_norm() const { return final_norm.value_or(keel::residual_scheme(residual_scheme).final_norm); }
+  WiringOverrides wiring_overrides() const {
+    return {.alpha = residual_alpha,
+            .learnable_alpha = learnable_alpha,
+            .mix_fraction = mix_fraction,
+            .qk_norm = qk_norm,
+            .norm = norm_type};
+  }
 };
 
 /// Fills in what is derived (key/value heads, head_dim) and checks the rest; throws Error(config) naming the field.
@@ -74,6 +85,9 @@ KEEL_API std::vector<double> rope_frequencies(const ModelConfig& config);
 
 /// The wiring of every sublayer, in order.
 KEEL_API std::vector<Wiring> wiring_table(const ModelConfig& config);
+
+/// The kind of norm before the head: none, or as the last sublayer's norms are.
+KEEL_API NormKind final_norm_kind(const ModelConfig& config);
 
 /// Parameters of the model: all, and those that take part in matrix products (all matrices but an untied embedding).
 struct ParameterCount {

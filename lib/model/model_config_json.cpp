@@ -253,6 +253,12 @@ void read_residual(const ConfigReader& read, ModelConfig& c) {
   c.residual_scheme = read.text("residual_scheme", c.residual_scheme);
   if (read.find("residual_alpha") != nullptr) c.residual_alpha = read.real("residual_alpha", 0);
   if (read.find("final_norm") != nullptr) c.final_norm = read.boolean("final_norm", false);
+  c.learnable_alpha = read.boolean("learnable_alpha", false);
+  if (read.find("norm_type") != nullptr) c.norm_type = norm_kind(read.text("norm_type", ""));
+  // Options of other schemes may stand in the file.
+  const ResidualScheme& scheme = residual_scheme(c.residual_scheme);
+  if (scheme.accepts_fraction && read.find("mix_fraction") != nullptr) c.mix_fraction = read.real("mix_fraction", 0);
+  if (scheme.profiled_skip) c.admin_frozen = read.boolean("admin_frozen", false);
 }
 
 Json rope_scaling_json(const RopeScaling& s) {
@@ -295,7 +301,7 @@ void write_attention_options(const std::string& type, const ModelConfig& c, Json
 }  // namespace
 
 std::string hugging_face_family(const ModelConfig& c) {
-  const bool plain = c.residual_scheme == "pre" && !c.residual_alpha && c.has_final_norm();
+  const bool plain = c.residual_scheme == "pre" && !c.norm_type && c.has_final_norm();
   const bool own_head_dim = c.head_dim * c.num_attention_heads != c.hidden_size;
   if (!plain) return "keel";
   const bool opens_as_llama = c.hidden_size % c.num_attention_heads == 0;  // LlamaConfig refuses others
@@ -330,6 +336,10 @@ Json model_config_json(const ModelConfig& c, const std::string& model_type) {
     json["residual_scheme"] = c.residual_scheme;
     json["residual_alpha"] = c.residual_alpha ? Json(*c.residual_alpha) : Json();
     json["final_norm"] = c.final_norm ? Json(*c.final_norm) : Json();
+    if (c.learnable_alpha) json["learnable_alpha"] = true;
+    if (c.mix_fraction) json["mix_fraction"] = *c.mix_fraction;
+    if (c.norm_type) json["norm_type"] = to_string(*c.norm_type);
+    if (c.admin_frozen) json["admin_frozen"] = true;
   }
   json["torch_dtype"] = "float32";
   return json;
@@ -346,10 +356,11 @@ ModelConfig parse_model_config(std::string text, const std::string& name) {
   read_rope(read, c);
   read_biases(read, type, c);
   read_window(read, type, c);
-  if (type == "keel") read_residual(read, c);
   try {
+    if (type == "keel") read_residual(read, c);
     return resolved(c);
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::format) throw;
     throw Error(ErrorKind::format, error.what(), name);
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,16 +20,26 @@ struct Parameter {
   int64_t offset = 0;  ///< first element in the flat array
   int64_t size = 0;
   double initial_mean = 0, initial_std = 0;  ///< N(mean, std^2); std 0 = constant
+  bool frozen = false;                       ///< a constant of the model: no gradient, no decay
 
   bool is_matrix() const { return shape.size() == 2; }
 };
 
+/// A norm's gain and, of a LayerNorm, its bias.
+struct NormParameters {
+  int64_t gain = -1, bias = -1;
+};
+
 /// Indices into the list of what one sublayer owns; -1 for what the wiring or the config does not have.
 struct SublayerParameters {
-  int64_t inner_norm = -1, outer_norm = -1;
+  NormParameters inner_norm, branch_norm, outer_norm;
+  int64_t in_scale = -1;       ///< [d]
+  int64_t skip_scale = -1;     ///< [d]
+  int64_t skip_exponent = -1;  ///< [1]: the skip scale is a exp(s)
+  int64_t branch_scale = -1;   ///< [d], or [1] and shared with the block's other sublayer
   int64_t q_proj = -1, k_proj = -1, v_proj = -1, o_proj = -1;  // attention
   int64_t q_bias = -1, k_bias = -1, v_bias = -1, o_bias = -1;
-  int64_t q_norm = -1, k_norm = -1;
+  int64_t q_norm = -1, k_norm = -1, v_norm = -1;
   int64_t gate_proj = -1, up_proj = -1, down_proj = -1;  // feed-forward
   int64_t gate_bias = -1, up_bias = -1, down_bias = -1;
 };
@@ -39,14 +50,20 @@ struct SublayerParameters {
 struct ParameterLayout {
   std::vector<Parameter> parameters;
   std::vector<SublayerParameters> sublayers;
-  int64_t embedding = -1, final_norm = -1,
-          head = -1;  ///< indices; head = embedding when tied, final_norm -1 when absent
-  int64_t size = 0;   ///< elements of a flat array, gaps included
+  int64_t embedding = -1, head = -1;  ///< indices; head = embedding when tied
+  NormParameters final_norm;
+  int64_t size = 0;  ///< elements of a flat array, gaps included
 
   const Parameter& at(int64_t index) const { return parameters[index]; }
 };
 
-KEEL_API ParameterLayout parameter_layout(const ModelConfig& config);
+/// How initial values are chosen beside the config: matrices are N(0, initializer_range^2) times the scheme's factors.
+struct InitRules {
+  bool plain = false;                ///< without the scheme's factors
+  std::optional<double> layerscale;  ///< where the branch vectors of scheme layerscale start; absent: by depth
+};
+
+KEEL_API ParameterLayout parameter_layout(const ModelConfig& config, const InitRules& init = {});
 
 /// Draws initial values: element i of a tensor is a function of (seed, tensor name, i) alone, so that models that share
 /// a tensor share its start whatever their scheme, thread count or the order of drawing. Gaps become zero.

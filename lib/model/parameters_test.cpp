@@ -48,21 +48,85 @@ TEST(ParameterLayout, TiedModelsHaveNoHead) {
   EXPECT_EQ(tied.head, tied.embedding);
 }
 
-TEST(ParameterLayout, CountAgreesWithTheList) {
-  for (const ResidualScheme& scheme : residual_schemes()) {
-    for (bool tied : {false, true}) {
-      ModelConfig config = small(std::string(scheme.name), tied);
-      config.attention_bias = config.mlp_bias = config.qk_norm = tied;
-      config.qkv_bias = !tied;
-      int64_t total = 0, in_products = 0;
-      for (const Parameter& p : parameter_layout(config).parameters) {
-        total += p.size;
-        if (p.is_matrix() && (tied || p.parameter_class != ParameterClass::embedding)) in_products += p.size;
-      }
-      EXPECT_EQ(count_parameters(config).total, total) << scheme.name;
-      EXPECT_EQ(count_parameters(config).in_products, in_products) << scheme.name;
-    }
+TEST(ParameterLayout, CountsByHand) {
+  for (bool tied : {false, true}) {
+    ModelConfig c = small("pre", tied);
+    c.attention_bias = c.mlp_bias = c.qk_norm = tied;
+    c.qkv_bias = !tied;
+    const int64_t M = c.num_hidden_layers, d = c.hidden_size, F = c.intermediate_size;
+    const int64_t q = c.query_size(), kv = c.key_value_size(), embedding = c.vocab_size * d;
+    const int64_t matrices = M * d * (2 * q + 2 * kv + 3 * F) + embedding;
+    const int64_t biases = M * (q + 2 * kv + (tied ? d + 2 * F + d + 2 * c.head_dim : 0));
+    EXPECT_EQ(count_parameters(c).in_products, matrices);
+    EXPECT_EQ(count_parameters(c).total, matrices + biases + (2 * M + 1) * d + (tied ? 0 : embedding));
   }
+}
+
+/// Vectors of width d, in units of d, and single numbers that a scheme has beside its matrices in 3 blocks.
+TEST(ParameterLayout, EverySchemesVectors) {
+  const std::map<std::string, int64_t> vectors{{"keel", 6 + 5},
+                                               {"keel_v1", 6 + 4},
+                                               {"keel_attempt1", 5},
+                                               {"keel_attempt2", 5 + 6},
+                                               {"keel_attempt3", 6 + 5 + 6},
+                                               {"pre", 6 + 1},
+                                               {"post", 6},
+                                               {"deepnorm", 12},
+                                               {"hybrid", 3 + 1},
+                                               {"hybrid_star", 2 + 2 + 1},
+                                               {"mix", 2 + 4 + 1},
+                                               {"admin", 6 + 12},
+                                               {"lns", 6 + 1},
+                                               {"sandwich", 12 + 1},
+                                               {"olmo2", 6 + 1},
+                                               {"rezero", 0},
+                                               {"layerscale", 6 + 6 + 1}};
+  ASSERT_EQ(vectors.size(), residual_schemes().size());
+  for (const auto& [scheme, count] : vectors) {
+    ModelConfig config = small(scheme);
+    config.num_hidden_layers = 3;
+    int64_t found = 0, numbers = 0;
+    for (const Parameter& p : parameter_layout(config).parameters) {
+      const bool in_attention = p.name.find("self_attn") != std::string::npos;
+      if (!p.is_matrix() && !in_attention) (p.size == 1 ? numbers : found) += p.size;
+    }
+    EXPECT_EQ(found, count * config.hidden_size) << scheme;
+    EXPECT_EQ(numbers, scheme == "rezero" ? 3 : 0) << scheme;
+  }
+}
+
+TEST(ParameterLayout, InitialFactorsOfSchemes) {
+  const auto layout_of = [](const std::string& scheme, const InitRules& init) {
+    ModelConfig config = small(scheme);
+    config.num_hidden_layers = 8;
+    return parameter_layout(config, init);
+  };
+  const auto std_of = [&](const std::string& scheme, const std::string& name, const InitRules& init = {}) {
+    return find(layout_of(scheme, init), "model.layers.5." + name + ".weight")->initial_std /
+           small("pre").initializer_range;
+  };
+  const double beta = std::pow(64, -0.25);
+  for (const char* name : {"self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}) {
+    EXPECT_DOUBLE_EQ(std_of("deepnorm", name), beta) << name;
+    EXPECT_DOUBLE_EQ(std_of("deepnorm", name, {.plain = true}), 1) << name;
+    EXPECT_DOUBLE_EQ(std_of("keel", name), 1) << name;
+  }
+  for (const char* name : {"self_attn.q_proj", "self_attn.k_proj"})
+    EXPECT_DOUBLE_EQ(std_of("deepnorm", name), 1) << name;
+  for (const char* scheme : {"hybrid", "hybrid_star"}) {
+    EXPECT_DOUBLE_EQ(std_of(scheme, "self_attn.o_proj"), 0.25) << scheme;
+    EXPECT_DOUBLE_EQ(std_of(scheme, "mlp.down_proj"), 0.25) << scheme;
+    EXPECT_DOUBLE_EQ(std_of(scheme, "mlp.up_proj"), 1) << scheme;
+  }
+  const auto start_of = [&](const std::string& scheme, const std::string& name, const InitRules& init = {}) {
+    return find(layout_of(scheme, init), "model.layers.5." + name)->initial_mean;
+  };
+  EXPECT_EQ(start_of("rezero", "residual_scale"), 0);
+  EXPECT_EQ(start_of("layerscale", "feedforward_branch_scale"), 0.1);
+  EXPECT_EQ(start_of("layerscale", "attention_branch_scale", {.layerscale = 1e-4}), 1e-4);
+  EXPECT_EQ(residual_scheme("layerscale").init(24).branch_scale, 1e-5);
+  EXPECT_EQ(residual_scheme("layerscale").init(36).branch_scale, 1e-6);
+  EXPECT_EQ(start_of("keel_attempt2", "attention_input_scale"), 1);
 }
 
 TEST(ParameterLayout, BiasesAndHeadNormsWhereTheConfigHasThem) {

@@ -7,11 +7,18 @@
 #include "keel/base/view.h"
 #include "keel/kernels/common/context.h"
 #include "keel/model/arena.h"
+#include "keel/model/decoder_options.h"
 #include "keel/model/model_config.h"
 #include "keel/model/parameter_buffers.h"
 #include "keel/model/sublayers.h"
 
 namespace keel {
+
+/// What the skip path of a sublayer multiplies a row of the stream by, element by element: a, the vector (null: 1) and the
+/// outer norm's inverse root mean square of that row (null: 1).
+struct SkipFactors {
+  View<const float, 1> a, vector, outer_r;
+};
 
 /// What runs between the branches: the state that is carried from the embedding to the head, and what joins the output
 /// of one branch to the input of the next. `i` counts the sublayers of the list that runs, n = its length. All views
@@ -24,6 +31,8 @@ class ResidualStream {
   virtual View<float, 2> embedding_output(int64_t N) = 0;
   /// From the embedding to the input of the first branch.
   virtual void begin(Context&, const ParameterBuffers&) = 0;
+  /// Makes branch_input(i) again from the kept state, i the start of a segment.
+  virtual void restore(Context&, const ParameterBuffers&, int64_t i) = 0;
   /// Input of branch i; i = n: input of the output head. Valid until backward if training, else until the next join.
   virtual View<const float, 2> branch_input(int64_t i) const = 0;
   /// Where branch i writes its output.
@@ -31,28 +40,47 @@ class ResidualStream {
   /// Joins the output of branch i to the state and makes branch_input(i + 1).
   virtual void join(Context&, const ParameterBuffers&, int64_t i) = 0;
 
-  /// Backward, from i = n - 1 down. Where the gradient of branch_input(i) is written (i = n: of the head's input).
+  /// Backward, from i = n - 1 down: join_backward(i), branch i, input_backward(i). Where the gradient of
+  /// branch_input(i) is written (i = n: of the head's input).
   virtual View<float, 2> branch_input_gradient(int64_t i) = 0;
+  /// After the gradient of branch_input(i) is written, i = n included: its way back as far as branch i's own activations
+  /// are needed.
+  virtual void input_backward(Context&, const ParameterBuffers&, int64_t i) = 0;
   /// The gradient of branch_output(i), from those of branch_input(i + 1) and of the state. It may share memory with
   /// branch_input_gradient(i), which is written after its last use.
   virtual View<const float, 2> join_backward(Context&, const ParameterBuffers&, int64_t i) = 0;
-  /// Gradient of the embedding's output as a sum of one or two terms (the second may be null).
+  /// Gradient of the embedding's output as a sum of one or two terms (the second may be null). After input_backward(0).
   struct EmbeddingGradient {
     View<const float, 2> first, second;
   };
-  virtual EmbeddingGradient begin_backward(Context&, const ParameterBuffers&) = 0;
+  virtual EmbeddingGradient embedding_gradient() const = 0;
+
+  /// For those who look on. The state that entered sublayer i, i = n: the last one.
+  virtual View<const float, 2> state(int64_t i) const = 0;
+  /// After input_backward(i): the complete gradient of state(i). Overwritten by the next call.
+  virtual View<const float, 2> state_gradient(Context&, const ParameterBuffers&, int64_t i) = 0;
+  /// After join(i).
+  virtual SkipFactors skip_factors(const ParameterBuffers&, int64_t i) const = 0;
 };
 
-/// Regions of a single stream x_0 .. x_n with seams  x' = N_out(a x + b F),  u' = N_in(x').
+/// Regions of a single stream x_0 .. x_n:
+///   u = scale N_in(x),  f = N_br(F),  x' = N_out(a x + b f)         with what each sublayer's wiring has of these
 struct SingleStreamPlan {
-  std::vector<Region<float>> x, u, F;  ///< streams n + 1, branch inputs n + 1, branch outputs n
-  std::vector<Region<float>> outer_r, inner_r;
-  Region<float> state_gradient, branch_gradient, partial, scales;
+  std::vector<Region<float>> x, normed, u;      ///< streams, N_in(x), branch inputs (= normed without a scale): n + 1
+  std::vector<Region<float>> F;                 ///< branch outputs, n
+  std::vector<Region<float>> inner_r, inner_m;  ///< inverse root mean squares and means of the norms
+  std::vector<Region<float>> branch_r, branch_m, outer_r, outer_m;
+  Region<float> f;          ///< normed branch output
+  Region<float> scales;     ///< a, b, ns of each sublayer, then 1, 0 and the gradient of a learned a
+  Region<float> learned_a;  ///< [n]
+  Region<float> state_gradient, branch_gradient, partial;
+  Region<float> passing;                         ///< branch outputs that no one reads again
+  Region<float> observed_gradient, unused_gain;  ///< with observe_gradients
 };
 
-/// With `training`, everything that backward reads is kept: x always, u where there is a norm, F where there is an
-/// outer norm. Otherwise one buffer each.
-SingleStreamPlan plan_single_stream(const ModelConfig&, const std::vector<Sublayer>&, int64_t max_tokens, bool training,
+/// Of the options: max_tokens, and what is kept. With `training` that is everything that backward reads: x, u where it is
+/// not x, F where a norm or a learned scale follows it.
+SingleStreamPlan plan_single_stream(const ModelConfig&, const std::vector<Sublayer>&, const DecoderOptions&,
                                     ArenaPlan&);
 
 std::unique_ptr<ResidualStream> make_single_stream(Context&, const ModelConfig&, const std::vector<Sublayer>&,

@@ -1,7 +1,10 @@
 #include "keel/model/residual_wiring.h"
 
 #include <array>
+#include <cmath>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "keel/base/error.h"
 #include "keel/base/suggest.h"
@@ -9,57 +12,239 @@
 namespace keel {
 namespace {
 
-Wiring pre(int64_t, int64_t, const WiringOverrides&) {
-  return {.inner = NormKind::rms};
+// Rows of spec'd schemes, one function each; l counts sublayers from 0, even ones are attention.
+
+/// Norms are RMS unless the model says otherwise.
+NormKind norm_or(const WiringOverrides& overrides, NormKind own = NormKind::rms) {
+  return overrides.norm.value_or(own);
 }
 
-Wiring post(int64_t, int64_t, const WiringOverrides&) {
-  return {.outer = NormKind::rms};
+bool is_attention(int64_t l) {
+  return l % 2 == 0;
 }
 
-/// The full form N_out(alpha x + F(N_in(x))); alpha = L, the number of sublayers.
-Wiring keel_full(int64_t blocks, const WiringOverrides& overrides) {
-  return {
-      .inner = NormKind::rms, .outer = NormKind::rms, .a = overrides.alpha.value_or(static_cast<double>(2 * blocks))};
+Wiring pre(int64_t, int64_t, const WiringOverrides& overrides) {
+  return {.inner = norm_or(overrides)};
 }
 
-Wiring keel_v2(int64_t l, int64_t blocks, const WiringOverrides& overrides) {
-  if (l == 0) return {.inner = NormKind::rms};
-  if (l == 1) return {.inner = NormKind::rms, .outer = NormKind::rms};
-  return keel_full(blocks, overrides);
+Wiring post(int64_t, int64_t, const WiringOverrides& overrides) {
+  return {.outer = norm_or(overrides)};
+}
+
+/// The skip scale of a full form, by default `own`.
+void scale_skip(Wiring& wiring, const WiringOverrides& overrides, double own) {
+  wiring.a = overrides.alpha.value_or(own);
+  if (overrides.learnable_alpha) wiring.skip_scale = LearnedScale::exponential;
+}
+
+/// alpha x + ..., alpha = L, the number of sublayers, but for the first two: as Keel v2, a = 1 and no outer norm at l = 0.
+Wiring with_keel_skip(Wiring wiring, int64_t l, int64_t blocks, const WiringOverrides& overrides) {
+  if (l >= 1) wiring.outer = norm_or(overrides);
+  if (l >= 2) scale_skip(wiring, overrides, static_cast<double>(2 * blocks));
+  return wiring;
+}
+
+Wiring keel(int64_t l, int64_t blocks, const WiringOverrides& overrides) {
+  return with_keel_skip({.inner = norm_or(overrides)}, l, blocks, overrides);
 }
 
 Wiring keel_v1(int64_t l, int64_t blocks, const WiringOverrides& overrides) {
-  if (l <= 1) return {.inner = NormKind::rms};
-  return keel_full(blocks, overrides);
+  if (l <= 1) return {.inner = norm_or(overrides)};
+  return keel(l, blocks, overrides);
+}
+
+Wiring keel_attempt1(int64_t l, int64_t blocks, const WiringOverrides& overrides) {
+  return with_keel_skip({}, l, blocks, overrides);
+}
+
+Wiring keel_attempt2(int64_t l, int64_t blocks, const WiringOverrides& overrides) {
+  return with_keel_skip({.in_scale = LearnedScale::vector}, l, blocks, overrides);
+}
+
+Wiring keel_attempt3(int64_t l, int64_t blocks, const WiringOverrides& overrides) {
+  return with_keel_skip({.inner = norm_or(overrides), .in_scale = LearnedScale::vector}, l, blocks, overrides);
+}
+
+Wiring deepnorm(int64_t, int64_t blocks, const WiringOverrides& overrides) {
+  Wiring wiring{.outer = norm_or(overrides, NormKind::ln)};
+  scale_skip(wiring, overrides, std::pow(2.0 * static_cast<double>(blocks), 0.25));
+  return wiring;
+}
+
+/// beta = (8M)^(-1/4). The gate has it too, as in every implementation with SwiGLU but torchscale's.
+SchemeInit deepnorm_init(int64_t blocks) {
+  const double beta = std::pow(8.0 * static_cast<double>(blocks), -0.25);
+  return {.output = beta, .value = beta, .mlp_input = beta};
+}
+
+Wiring hybrid(int64_t l, int64_t, const WiringOverrides& overrides) {
+  if (!is_attention(l)) return {};
+  return {.outer = norm_or(overrides), .qkv = QkvNorm::qkv_head};
+}
+
+Wiring hybrid_star(int64_t l, int64_t blocks, const WiringOverrides& overrides) {
+  if (l >= 2) return hybrid(l, blocks, overrides);
+  return {.inner = norm_or(overrides), .qkv = is_attention(l) ? QkvNorm::qkv_head : QkvNorm::none};
+}
+
+SchemeInit hybrid_init(int64_t blocks) {
+  return {.output = 1 / std::sqrt(2.0 * static_cast<double>(blocks))};
+}
+
+/// Rounding up, so that any fraction above 0 gives a Post-LN block, but not for the last bit of a product.
+Wiring mix(int64_t l, int64_t blocks, const WiringOverrides& overrides) {
+  const double post_blocks = std::ceil(overrides.mix_fraction.value_or(0.25) * static_cast<double>(blocks) - 1e-6);
+  return static_cast<double>(l / 2) < post_blocks ? post(l, blocks, overrides) : pre(l, blocks, overrides);
+}
+
+Wiring admin(int64_t, int64_t, const WiringOverrides& overrides) {
+  return {.outer = norm_or(overrides, NormKind::ln), .skip_scale = LearnedScale::vector};
+}
+
+Wiring lns(int64_t l, int64_t, const WiringOverrides& overrides) {
+  return {.inner = norm_or(overrides), .ns = std::pow(static_cast<double>(l / 2 + 1), -0.5)};
+}
+
+Wiring sandwich(int64_t, int64_t, const WiringOverrides& overrides) {
+  return {.inner = norm_or(overrides), .branch = norm_or(overrides)};
+}
+
+Wiring olmo2(int64_t l, int64_t, const WiringOverrides& overrides) {
+  return {.branch = norm_or(overrides), .qkv = is_attention(l) ? QkvNorm::qk_full : QkvNorm::none};
+}
+
+Wiring rezero(int64_t, int64_t, const WiringOverrides&) {
+  return {.branch_scale = LearnedScale::block};
+}
+
+SchemeInit rezero_init(int64_t) {
+  return {.branch_scale = 0};
+}
+
+Wiring layerscale(int64_t, int64_t, const WiringOverrides& overrides) {
+  return {.inner = norm_or(overrides), .branch_scale = LearnedScale::vector};
+}
+
+/// The paper's values by depth.
+SchemeInit layerscale_init(int64_t blocks) {
+  return {.branch_scale = blocks <= 18 ? 0.1 : (blocks <= 24 ? 1e-5 : 1e-6)};
+}
+
+SchemeInit same_init(int64_t) {
+  return {};
 }
 
 constexpr std::array kSchemes{
     ResidualScheme{.name = "keel",
                    .summary = "Post-LN with a skip scaled by the number of sublayers, arXiv:2601.19895 v2",
-                   .row = keel_v2,
-                   .final_norm = false,
+                   .row = keel,
+                   .init = same_init,
                    .accepts_alpha = true,
                    .fp32_stream = true},
     ResidualScheme{.name = "keel_v1",
                    .summary = "the same without an outer norm after the first FFN, arXiv:2601.19895 v1",
                    .row = keel_v1,
-                   .final_norm = false,
+                   .init = same_init,
+                   .accepts_alpha = true,
+                   .fp32_stream = true},
+    ResidualScheme{.name = "keel_attempt1",
+                   .summary = "Keel's skip alone, without inner norms (its ablation path)",
+                   .row = keel_attempt1,
+                   .init = same_init,
+                   .accepts_alpha = true,
+                   .fp32_stream = true},
+    ResidualScheme{.name = "keel_attempt2",
+                   .summary = "the same with a learned vector on each branch's input",
+                   .row = keel_attempt2,
+                   .init = same_init,
+                   .accepts_alpha = true,
+                   .fp32_stream = true},
+    ResidualScheme{.name = "keel_attempt3",
+                   .summary = "the same with an inner norm and a learned vector behind it",
+                   .row = keel_attempt3,
+                   .init = same_init,
                    .accepts_alpha = true,
                    .fp32_stream = true},
     ResidualScheme{.name = "pre",
                    .summary = "norm on each branch's input and a final norm (GPT-2, Llama), arXiv:2002.04745",
                    .row = pre,
-                   .final_norm = true,
-                   .accepts_alpha = false,
-                   .fp32_stream = false},
+                   .init = same_init,
+                   .final_norm = true},
     ResidualScheme{.name = "post",
                    .summary = "norm on the sum of skip and branch (the original transformer), arXiv:1706.03762",
                    .row = post,
-                   .final_norm = false,
-                   .accepts_alpha = false,
+                   .init = same_init,
                    .fp32_stream = true},
+    ResidualScheme{.name = "deepnorm",
+                   .summary = "Post-LN with skip scale (2M)^(1/4) and smaller initial matrices, arXiv:2203.00555",
+                   .row = deepnorm,
+                   .init = deepnorm_init,
+                   .accepts_alpha = true,
+                   .fp32_stream = true},
+    ResidualScheme{.name = "hybrid",
+                   .summary = "norms of q, k and v, and of the stream after attention (HybridNorm), arXiv:2503.04598",
+                   .row = hybrid,
+                   .init = hybrid_init,
+                   .final_norm = true,
+                   .fp32_stream = true},
+    ResidualScheme{.name = "hybrid_star",
+                   .summary = "the same with a Pre-LN first block (HybridNorm*)",
+                   .row = hybrid_star,
+                   .init = hybrid_init,
+                   .final_norm = true,
+                   .fp32_stream = true},
+    ResidualScheme{.name = "mix",
+                   .summary = "Post-LN in the first quarter of the blocks, then Pre-LN (Mix-LN), arXiv:2412.13795",
+                   .row = mix,
+                   .init = same_init,
+                   .final_norm = true,
+                   .accepts_fraction = true,
+                   .fp32_stream = true},
+    ResidualScheme{.name = "admin",
+                   .summary = "Post-LN with skip vectors from a profiling pass, arXiv:2004.08249",
+                   .row = admin,
+                   .init = same_init,
+                   .profiled_skip = true,
+                   .fp32_stream = true},
+    ResidualScheme{.name = "lns",
+                   .summary = "Pre-LN with norms scaled by 1/sqrt(block number), arXiv:2502.05795",
+                   .row = lns,
+                   .init = same_init,
+                   .final_norm = true},
+    ResidualScheme{.name = "sandwich",
+                   .summary = "norms on each branch's input and output (Peri-LN, Gemma 2), arXiv:2502.02732",
+                   .row = sandwich,
+                   .init = same_init,
+                   .final_norm = true},
+    ResidualScheme{.name = "olmo2",
+                   .summary = "norm on each branch's output, and of q and k, arXiv:2501.00656",
+                   .row = olmo2,
+                   .init = same_init,
+                   .final_norm = true},
+    ResidualScheme{
+        .name = "rezero",
+        .summary = "no norms; branches scaled by a learned scalar a block that starts at 0, arXiv:2003.04887",
+        .row = rezero,
+        .init = rezero_init},
+    ResidualScheme{.name = "layerscale",
+                   .summary = "Pre-LN with branches scaled by learned vectors that start small, arXiv:2103.17239",
+                   .row = layerscale,
+                   .init = layerscale_init,
+                   .final_norm = true},
 };
+
+std::string quoted(std::string_view name) {
+  return "'" + std::string(name) + "'";
+}
+
+/// Schemes with this property, for a hint.
+std::string names_where(bool ResidualScheme::*property) {
+  std::string names;
+  for (const ResidualScheme& scheme : kSchemes) {
+    if (scheme.*property) names += (names.empty() ? "" : ", ") + std::string(scheme.name);
+  }
+  return names;
+}
 
 }  // namespace
 
@@ -73,7 +258,33 @@ const ResidualScheme& residual_scheme(std::string_view name) {
   }
   std::vector<std::string> names;
   for (const ResidualScheme& scheme : kSchemes) names.emplace_back(scheme.name);
-  throw Error(ErrorKind::config, "unknown residual scheme '" + std::string(name) + "'", "", suggestion(name, names));
+  throw Error(ErrorKind::config, "unknown residual scheme " + quoted(name), "", suggestion(name, names));
+}
+
+void require_applicable(const ResidualScheme& scheme, const WiringOverrides& overrides) {
+  const std::string none = "has no meaning in scheme " + quoted(scheme.name);
+  if (overrides.alpha && !scheme.accepts_alpha) {
+    throw Error(ErrorKind::config, fmt::format("residual_alpha {} {}", *overrides.alpha, none), "",
+                "leave it out; these have one: " + names_where(&ResidualScheme::accepts_alpha));
+  }
+  if (overrides.alpha && !(*overrides.alpha > 0 && std::isfinite(*overrides.alpha))) {
+    throw Error(ErrorKind::config, fmt::format("residual_alpha must be above 0, not {}", *overrides.alpha));
+  }
+  if (overrides.learnable_alpha && !scheme.accepts_alpha) {
+    throw Error(ErrorKind::config, "learnable_alpha " + none, "",
+                "leave it out; these have one: " + names_where(&ResidualScheme::accepts_alpha));
+  }
+  if (overrides.qk_norm && scheme.row(0, 1, {}).qkv != QkvNorm::none) {
+    throw Error(ErrorKind::config, "qk_norm " + none, "", "leave it out: the scheme norms queries and keys itself");
+  }
+  if (!overrides.mix_fraction) return;
+  if (!scheme.accepts_fraction) {
+    throw Error(ErrorKind::config, fmt::format("mix_fraction {} {}", *overrides.mix_fraction, none), "",
+                "leave it out, or use " + names_where(&ResidualScheme::accepts_fraction));
+  }
+  if (!(*overrides.mix_fraction >= 0 && *overrides.mix_fraction <= 1)) {
+    throw Error(ErrorKind::config, fmt::format("mix_fraction must be from 0 to 1, not {}", *overrides.mix_fraction));
+  }
 }
 
 Wiring residual_wiring(std::string_view name, int64_t l, int64_t blocks, const WiringOverrides& overrides) {
@@ -81,11 +292,10 @@ Wiring residual_wiring(std::string_view name, int64_t l, int64_t blocks, const W
   if (l < 0 || l >= 2 * blocks) {
     throw Error(ErrorKind::config, "sublayer " + std::to_string(l) + " of a model with " + std::to_string(2 * blocks));
   }
-  if (overrides.alpha && !scheme.accepts_alpha) {
-    throw Error(ErrorKind::config, "residual_alpha has no meaning in scheme '" + std::string(name) + "'", "",
-                "leave it out or use keel");
-  }
-  return scheme.row(l, blocks, overrides);
+  require_applicable(scheme, overrides);
+  Wiring wiring = scheme.row(l, blocks, overrides);
+  if (overrides.qk_norm && is_attention(l)) wiring.qkv = QkvNorm::qk_head;
+  return wiring;
 }
 
 std::string_view to_string(NormKind kind) {
@@ -100,10 +310,19 @@ std::string_view to_string(NormKind kind) {
   return "?";
 }
 
+NormKind norm_kind(std::string_view name) {
+  for (const NormKind kind : {NormKind::rms, NormKind::ln}) {
+    if (to_string(kind) == name) return kind;
+  }
+  throw Error(ErrorKind::config, "norm_type " + quoted(name) + " is neither rms nor ln");
+}
+
 std::string_view to_string(QkvNorm kind) {
   switch (kind) {
     case QkvNorm::none:
       return "none";
+    case QkvNorm::qk_head:
+      return "qk_head";
     case QkvNorm::qk_full:
       return "qk_full";
     case QkvNorm::qkv_head:
@@ -120,6 +339,8 @@ std::string_view to_string(LearnedScale kind) {
       return "vector";
     case LearnedScale::block:
       return "block";
+    case LearnedScale::exponential:
+      return "exponential";
   }
   return "?";
 }

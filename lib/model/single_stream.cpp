@@ -1,29 +1,54 @@
 #include "keel/base/error.h"
+#include "keel/kernels/column_scale/column_scale.h"
 #include "keel/kernels/common/chunks.h"
+#include "keel/kernels/exp_scale/exp_scale.h"
+#include "keel/kernels/layer_norm/layer_norm.h"
 #include "keel/kernels/memory/memory.h"
 #include "keel/kernels/rms_norm/rms_norm.h"
 #include "keel/kernels/seam/seam.h"
+#include "keel/model/activation_slots.h"
 #include "keel/model/residual_stream.h"
 
 namespace keel {
 namespace {
 
-void require_supported(const Wiring& wiring, int64_t l) {
-  Wiring plain;
-  plain.inner = wiring.inner;
-  plain.outer = wiring.outer;
-  plain.a = wiring.a;
-  plain.b = wiring.b;
-  if (wiring != plain || wiring.inner == NormKind::ln || wiring.outer == NormKind::ln) {
-    throw Error(ErrorKind::internal, "a wiring that the single stream does not run", "sublayer " + std::to_string(l));
+constexpr int64_t kScales = 3;  // constants of a sublayer: a, b, ns
+
+/// What stands at position i of a list of n sublayers: i < n is a sublayer, n is the head with its norm.
+class Positions {
+ public:
+  Positions(const ModelConfig& config, const std::vector<Sublayer>& sublayers)
+      : sublayers_(sublayers), final_norm_(final_norm_kind(config)) {}
+
+  int64_t count() const { return static_cast<int64_t>(sublayers_.size()); }
+  const Wiring& wiring(int64_t i) const { return sublayers_[i].wiring; }
+  NormKind inner(int64_t i) const { return i == count() ? final_norm_ : wiring(i).inner; }
+  double factor(int64_t i) const { return i == count() ? 1 : wiring(i).ns; }
+  bool has_inner(int64_t i) const { return inner(i) != NormKind::none; }
+  bool has_input_scale(int64_t i) const { return i < count() && wiring(i).in_scale != LearnedScale::none; }
+  /// Whether the seam before i makes the inner norm; otherwise it is an operation of its own.
+  bool is_fused(int64_t i) const { return i > 0 && inner(i) == NormKind::rms && wiring(i - 1).outer != NormKind::ln; }
+  bool has_skip_exponent(int64_t i) const { return wiring(i).skip_scale == LearnedScale::exponential; }
+  bool has_skip_vector(int64_t i) const { return wiring(i).skip_scale == LearnedScale::vector; }
+  bool has_branch_vector(int64_t i) const { return wiring(i).branch_scale == LearnedScale::vector; }
+  bool has_branch_scalar(int64_t i) const { return wiring(i).branch_scale == LearnedScale::block; }
+  /// Whether the seam after i reads f in its backward pass.
+  bool seam_reads_branch(int64_t i) const {
+    return wiring(i).outer != NormKind::none || wiring(i).branch_scale != LearnedScale::none;
   }
-}
+  bool keeps_branch(int64_t i) const { return seam_reads_branch(i) || wiring(i).branch != NormKind::none; }
+
+ private:
+  std::vector<Sublayer> sublayers_;
+  NormKind final_norm_;
+};
 
 class SingleStream final : public ResidualStream {
  public:
   SingleStream(Context& ctx, const ModelConfig& config, const std::vector<Sublayer>& sublayers,
                const SingleStreamPlan& plan, const Arena& arena)
       : sublayers_(sublayers),
+        at_(config, sublayers),
         plan_(plan),
         arena_(arena),
         d_(config.hidden_size),
@@ -32,7 +57,9 @@ class SingleStream final : public ResidualStream {
     for (const Sublayer& sublayer : sublayers_) {
       scales.push_back(static_cast<float>(sublayer.wiring.a));
       scales.push_back(static_cast<float>(sublayer.wiring.b));
+      scales.push_back(static_cast<float>(sublayer.wiring.ns));
     }
+    scales.insert(scales.end(), {1, 0, 0});
     const int64_t size = static_cast<int64_t>(scales.size());
     copy_to_device(ctx, HostView<const float, 1>(scales.data(), {size}),
                    View<float, 1>(arena_.at(plan_.scales), {size}));
@@ -44,89 +71,272 @@ class SingleStream final : public ResidualStream {
   }
 
   void begin(Context& ctx, const ParameterBuffers& p) override {
-    if (const View<const float, 1> gain = inner_gain(p, 0)) {
-      rms_norm(ctx, rows(plan_.x[0]), gain, eps_, rows(plan_.u[0]), per_row(plan_.inner_r[0]));
+    for (int64_t i = 0; i < at_.count(); ++i) {
+      if (at_.has_skip_exponent(i)) {
+        exp_scale(ctx, constant(kScales * i), p.vector(own(p, i).skip_exponent), learned_a(i));
+      }
     }
+    if (at_.has_inner(0)) inner_norm(ctx, p, 0);
+    scale_input(ctx, p, 0);
+  }
+
+  void restore(Context& ctx, const ParameterBuffers& p, int64_t i) override {
+    if (at_.inner(i) == NormKind::rms) {
+      seam_inner_again(ctx, rows(plan_.x[i]), inner_gain(p, i), static_cast<float>(at_.factor(i)),
+                       per_row(plan_.inner_r[i]), rows(plan_.normed[i]));
+    } else if (at_.has_inner(i)) {
+      inner_norm(ctx, p, i);
+    }
+    scale_input(ctx, p, i);
   }
 
   View<const float, 2> branch_input(int64_t i) const override {
-    return has_inner_norm(i) ? rows(plan_.u[i]) : rows(plan_.x[i]);
+    if (at_.has_input_scale(i)) return rows(plan_.u[i]);
+    return at_.has_inner(i) ? rows(plan_.normed[i]) : rows(plan_.x[i]);
   }
 
   View<float, 2> branch_output(int64_t i) override { return rows(plan_.F[i]); }
 
   void join(Context& ctx, const ParameterBuffers& p, int64_t i) override {
-    SeamForward seam{.x = rows(plan_.x[i]), .F = rows(plan_.F[i]), .a = scale(i, 0), .b = scale(i, 1)};
-    seam.outer_gain = outer_gain(p, i);
-    seam.inner_gain = inner_gain(p, i + 1);
+    branch_norm(ctx, p, i);
+    SeamForward seam{.x = rows(plan_.x[i]), .F = branch_term(i), .a = a(i), .b = b(p, i)};
+    const SublayerParameters& mine = own(p, i);
+    if (at_.has_skip_vector(i)) seam.skip_scale = p.vector(mine.skip_scale);
+    if (at_.has_branch_vector(i)) seam.branch_scale = p.vector(mine.branch_scale);
+    seam.outer_gain = p.vector(mine.outer_norm.gain);
+    seam.outer_bias = p.vector(mine.outer_norm.bias);
     seam.outer_eps = seam.inner_eps = eps_;
     seam.y = rows(plan_.x[i + 1]);
     if (seam.outer_gain) seam.outer_r = per_row(plan_.outer_r[i]);
-    if (seam.inner_gain) {
-      seam.u = rows(plan_.u[i + 1]);
+    if (seam.outer_bias) seam.outer_mean = per_row(plan_.outer_m[i]);
+    if (at_.is_fused(i + 1)) {
+      seam.inner_gain = inner_gain(p, i + 1);
+      seam.inner_factor = static_cast<float>(at_.factor(i + 1));
+      seam.u = rows(plan_.normed[i + 1]);
       seam.inner_r = per_row(plan_.inner_r[i + 1]);
     }
     seam_forward(ctx, seam);
+    if (at_.has_inner(i + 1) && !at_.is_fused(i + 1)) inner_norm(ctx, p, i + 1);
+    scale_input(ctx, p, i + 1);
   }
 
   View<float, 2> branch_input_gradient(int64_t i) override {
     // Without a norm before the head its input is the state itself.
-    return i == count() && !has_inner_norm(i) ? rows(plan_.state_gradient) : rows(plan_.branch_gradient);
+    return i == at_.count() && !at_.has_inner(i) ? d_state() : d_branch();
+  }
+
+  void input_backward(Context& ctx, const ParameterBuffers& p, int64_t i) override {
+    if (at_.has_input_scale(i)) {
+      column_scale_backward(ctx, d_branch(), scale_operand(i), p.vector(own(p, i).in_scale), d_branch(),
+                            p.d_vector(own(p, i).in_scale), partial(d_));
+    }
+    if (!at_.has_inner(i) || at_.is_fused(i)) return;
+    // The head's norm is the only way to the last state.
+    const bool accumulate = i < at_.count();
+    const NormParameters& norm = inner_parameters(p, i);
+    if (at_.inner(i) == NormKind::ln) {
+      scale_by_factor(ctx, i, d_branch());
+      layer_norm_backward(ctx, d_branch(), rows(plan_.x[i]), p.vector(norm.gain), per_row(plan_.inner_r[i]),
+                          per_row(plan_.inner_m[i]), d_state(), accumulate, p.d_vector(norm.gain),
+                          p.d_vector(norm.bias), partial(2 * d_));
+      return;
+    }
+    SeamBackward seam = identity_backward(p, i);
+    if (accumulate) seam.Ds = d_state();
+    seam.dx = d_state();
+    seam_backward(ctx, seam);
   }
 
   View<const float, 2> join_backward(Context& ctx, const ParameterBuffers& p, int64_t i) override {
-    const bool last = i + 1 == count();
-    SeamBackward seam{.y = rows(plan_.x[i + 1]), .a = scale(i, 0), .b = scale(i, 1)};
-    seam.outer_gain = outer_gain(p, i);
-    seam.inner_gain = inner_gain(p, i + 1);
+    const bool last = i + 1 == at_.count();
+    const SublayerParameters& mine = own(p, i);
+    SeamBackward seam{.y = rows(plan_.x[i + 1]), .a = a(i), .b = b(p, i)};
+    seam.outer_gain = p.vector(mine.outer_norm.gain);
+    seam.outer_bias = p.vector(mine.outer_norm.bias);
     seam.outer_eps = seam.inner_eps = eps_;
+    if (at_.seam_reads_branch(i)) {
+      branch_norm(ctx, p, i);
+      seam.F = branch_term(i);
+    }
+    if (seam.outer_gain || at_.wiring(i).skip_scale != LearnedScale::none) seam.x = rows(plan_.x[i]);
     if (seam.outer_gain) {
-      seam.x = rows(plan_.x[i]);
-      seam.F = rows(plan_.F[i]);
       seam.outer_r = per_row(plan_.outer_r[i]);
-      seam.d_outer_gain = p.d_vector(p.layout->sublayers[sublayers_[i].index].outer_norm);
+      seam.d_outer_gain = p.d_vector(mine.outer_norm.gain);
     }
-    if (seam.inner_gain) {
+    if (seam.outer_bias) {
+      seam.outer_mean = per_row(plan_.outer_m[i]);
+      seam.d_outer_bias = p.d_vector(mine.outer_norm.bias);
+    }
+    add_scale_gradients(ctx, p, i, seam);
+    if (at_.is_fused(i + 1)) {
+      seam.inner_gain = inner_gain(p, i + 1);
+      seam.inner_factor = static_cast<float>(at_.factor(i + 1));
       seam.inner_r = per_row(plan_.inner_r[i + 1]);
-      seam.d_inner_gain = p.d_vector(inner_index(p, i + 1));
+      seam.d_inner_gain = p.d_vector(inner_parameters(p, i + 1).gain);
     }
-    // After the last sublayer the head feeds either its norm or the state, not both.
-    if (!last || !seam.inner_gain) seam.Ds = rows(plan_.state_gradient);
-    if (!last || seam.inner_gain) seam.Du = rows(plan_.branch_gradient);
-    seam.dx = rows(plan_.state_gradient);
-    seam.dF = rows(plan_.branch_gradient);
-    seam.partial = partial(2 * d_ + 2);
+    // A norm of its own has sent the gradient of the branch's input to the state already. After the last sublayer the
+    // head feeds either its fused norm or the state, not both.
+    if (!last || !at_.is_fused(i + 1)) seam.Ds = d_state();
+    if (at_.is_fused(i + 1) || (!last && !at_.has_inner(i + 1))) seam.Du = d_branch();
+    seam.dx = d_state();
+    seam.dF = d_branch();
+    seam.partial = partial(seam_partial_columns(d_, has_vectors(seam)));
     seam_backward(ctx, seam);
-    return rows(plan_.branch_gradient);
+    if (at_.has_skip_exponent(i)) {
+      exp_scale_backward(ctx, d_learned_a(), learned_a(i), p.d_vector(mine.skip_exponent));
+    }
+    branch_norm_backward(ctx, p, i);
+    return d_branch();
   }
 
-  EmbeddingGradient begin_backward(Context& ctx, const ParameterBuffers& p) override {
-    const View<float, 2> state = rows(plan_.state_gradient);
-    const View<float, 2> branch = rows(plan_.branch_gradient);
-    if (const View<const float, 1> gain = inner_gain(p, 0)) {
-      rms_norm_backward(ctx, branch, rows(plan_.x[0]), gain, per_row(plan_.inner_r[0]), state, true,
-                        p.d_vector(inner_index(p, 0)), partial(d_));
-      return {.first = state, .second = {}};
+  EmbeddingGradient embedding_gradient() const override {
+    if (at_.has_inner(0)) return {.first = d_state(), .second = {}};
+    return {.first = d_state(), .second = d_branch()};
+  }
+
+  View<const float, 2> state(int64_t i) const override { return rows(plan_.x[i]); }
+
+  View<const float, 2> state_gradient(Context& ctx, const ParameterBuffers& p, int64_t i) override {
+    const bool is_last = i == at_.count();
+    const View<float, 2> total = rows(plan_.observed_gradient);
+    if (at_.is_fused(i)) {
+      SeamBackward seam = identity_backward(p, i);
+      if (!is_last) seam.Ds = d_state();
+      seam.dx = total;
+      seam.dF = rows(plan_.passing);
+      seam.d_inner_gain = {arena_.at(plan_.unused_gain), {d_}};
+      seam_backward(ctx, seam);
+      return total;
     }
-    return {.first = state, .second = branch};
+    if (is_last || at_.has_inner(i)) return d_state();
+    seam_forward(ctx, {.x = d_state(), .F = d_branch(), .a = one(), .b = one(), .y = total});
+    return total;
+  }
+
+  SkipFactors skip_factors(const ParameterBuffers& p, int64_t i) const override {
+    SkipFactors factors{.a = a(i)};
+    if (at_.has_skip_vector(i)) factors.vector = p.vector(own(p, i).skip_scale);
+    if (at_.wiring(i).outer != NormKind::none) factors.outer_r = per_row(plan_.outer_r[i]);
+    return factors;
   }
 
  private:
-  int64_t count() const { return static_cast<int64_t>(sublayers_.size()); }
-  bool has_inner_norm(int64_t i) const { return plan_.u[i].count > 0; }
   View<float, 2> rows(const Region<float>& region) const { return {arena_.at(region), {N_, d_}}; }
   View<float, 1> per_row(const Region<float>& region) const { return {arena_.at(region), {N_}}; }
+  View<float, 2> d_state() const { return rows(plan_.state_gradient); }
+  View<float, 2> d_branch() const { return rows(plan_.branch_gradient); }
   View<float, 2> partial(int64_t width) const { return {arena_.at(plan_.partial), {chunk_count(N_), width}}; }
-  View<const float, 1> scale(int64_t i, int64_t which) const { return {arena_.at(plan_.scales) + 2 * i + which, {1}}; }
-  int64_t inner_index(const ParameterBuffers& p, int64_t i) const {
-    return i == count() ? p.layout->final_norm : p.layout->sublayers[sublayers_[i].index].inner_norm;
+
+  View<float, 1> constant(int64_t index) const { return {arena_.at(plan_.scales) + index, {1}}; }
+  View<const float, 1> one() const { return constant(kScales * at_.count()); }
+  View<const float, 1> no_branch() const { return constant(kScales * at_.count() + 1); }
+  View<float, 1> d_learned_a() const { return constant(kScales * at_.count() + 2); }
+  View<float, 1> learned_a(int64_t i) const { return {arena_.at(plan_.learned_a) + i, {1}}; }
+  View<const float, 1> a(int64_t i) const { return at_.has_skip_exponent(i) ? learned_a(i) : constant(kScales * i); }
+  View<const float, 1> b(const ParameterBuffers& p, int64_t i) const {
+    return at_.has_branch_scalar(i) ? p.vector(own(p, i).branch_scale) : constant(kScales * i + 1);
   }
-  View<const float, 1> inner_gain(const ParameterBuffers& p, int64_t i) const { return p.vector(inner_index(p, i)); }
-  View<const float, 1> outer_gain(const ParameterBuffers& p, int64_t i) const {
-    return p.vector(p.layout->sublayers[sublayers_[i].index].outer_norm);
+
+  const SublayerParameters& own(const ParameterBuffers& p, int64_t i) const {
+    return p.layout->sublayers[sublayers_[i].index];
+  }
+  const NormParameters& inner_parameters(const ParameterBuffers& p, int64_t i) const {
+    return i == at_.count() ? p.layout->final_norm : own(p, i).inner_norm;
+  }
+  View<const float, 1> inner_gain(const ParameterBuffers& p, int64_t i) const {
+    return p.vector(inner_parameters(p, i).gain);
+  }
+  static bool has_vectors(const SeamBackward& seam) { return seam.outer_bias || seam.skip_scale || seam.branch_scale; }
+
+  /// What a scale on the branch's input multiplies.
+  View<const float, 2> scale_operand(int64_t i) const {
+    return at_.has_inner(i) ? rows(plan_.normed[i]) : rows(plan_.x[i]);
+  }
+  void scale_input(Context& ctx, const ParameterBuffers& p, int64_t i) {
+    if (at_.has_input_scale(i)) {
+      column_scale(ctx, scale_operand(i), p.vector(own(p, i).in_scale), rows(plan_.u[i]));
+    }
+  }
+
+  /// The inner norm of i as an operation of its own; an RMS norm is a seam without a branch.
+  void inner_norm(Context& ctx, const ParameterBuffers& p, int64_t i) {
+    const View<float, 2> x = rows(plan_.x[i]);
+    if (at_.inner(i) == NormKind::ln) {
+      const NormParameters& norm = inner_parameters(p, i);
+      layer_norm(ctx, x, p.vector(norm.gain), p.vector(norm.bias), eps_, rows(plan_.normed[i]),
+                 per_row(plan_.inner_r[i]), per_row(plan_.inner_m[i]));
+      scale_by_factor(ctx, i, rows(plan_.normed[i]));
+      return;
+    }
+    SeamForward seam{.x = x, .F = x, .a = one(), .b = no_branch()};
+    seam.inner_gain = inner_gain(p, i);
+    seam.inner_factor = static_cast<float>(at_.factor(i));
+    seam.inner_eps = eps_;
+    seam.y = x;
+    seam.u = rows(plan_.normed[i]);
+    seam.inner_r = per_row(plan_.inner_r[i]);
+    seam_forward(ctx, seam);
+  }
+  void scale_by_factor(Context& ctx, int64_t i, View<float, 2> values) {
+    if (at_.factor(i) == 1) return;
+    seam_forward(ctx, {.x = values, .F = values, .a = constant(kScales * i + 2), .b = no_branch(), .y = values});
+  }
+  SeamBackward identity_backward(const ParameterBuffers& p, int64_t i) const {
+    SeamBackward seam{.y = rows(plan_.x[i]), .a = one(), .b = no_branch()};
+    seam.inner_gain = inner_gain(p, i);
+    seam.inner_factor = static_cast<float>(at_.factor(i));
+    seam.inner_eps = eps_;
+    seam.inner_r = per_row(plan_.inner_r[i]);
+    seam.Du = d_branch();
+    seam.dF = d_branch();
+    seam.d_inner_gain = p.d_vector(inner_parameters(p, i).gain);
+    seam.partial = partial(seam_partial_columns(d_, false));
+    return seam;
+  }
+
+  View<float, 2> branch_term(int64_t i) const {
+    return rows(at_.wiring(i).branch == NormKind::none ? plan_.F[i] : plan_.f);
+  }
+  void branch_norm(Context& ctx, const ParameterBuffers& p, int64_t i) {
+    const NormParameters& norm = own(p, i).branch_norm;
+    if (at_.wiring(i).branch == NormKind::rms) {
+      rms_norm(ctx, rows(plan_.F[i]), p.vector(norm.gain), eps_, rows(plan_.f), per_row(plan_.branch_r[i]));
+    } else if (at_.wiring(i).branch == NormKind::ln) {
+      layer_norm(ctx, rows(plan_.F[i]), p.vector(norm.gain), p.vector(norm.bias), eps_, rows(plan_.f),
+                 per_row(plan_.branch_r[i]), per_row(plan_.branch_m[i]));
+    }
+  }
+  void branch_norm_backward(Context& ctx, const ParameterBuffers& p, int64_t i) {
+    const NormParameters& norm = own(p, i).branch_norm;
+    if (at_.wiring(i).branch == NormKind::rms) {
+      rms_norm_backward(ctx, d_branch(), rows(plan_.F[i]), p.vector(norm.gain), per_row(plan_.branch_r[i]), d_branch(),
+                        false, p.d_vector(norm.gain), partial(d_));
+    } else if (at_.wiring(i).branch == NormKind::ln) {
+      layer_norm_backward(ctx, d_branch(), rows(plan_.F[i]), p.vector(norm.gain), per_row(plan_.branch_r[i]),
+                          per_row(plan_.branch_m[i]), d_branch(), false, p.d_vector(norm.gain), p.d_vector(norm.bias),
+                          partial(2 * d_));
+    }
+  }
+
+  void add_scale_gradients(Context& ctx, const ParameterBuffers& p, int64_t i, SeamBackward& seam) {
+    const SublayerParameters& mine = own(p, i);
+    if (at_.has_skip_vector(i)) {
+      seam.skip_scale = p.vector(mine.skip_scale);
+      if (!p.layout->at(mine.skip_scale).frozen) seam.d_skip_scale = p.d_vector(mine.skip_scale);
+    }
+    if (at_.has_skip_exponent(i)) {
+      zero(ctx, d_learned_a());
+      seam.d_a = d_learned_a();
+    }
+    if (at_.has_branch_vector(i)) {
+      seam.branch_scale = p.vector(mine.branch_scale);
+      seam.d_branch_scale = p.d_vector(mine.branch_scale);
+    }
+    if (at_.has_branch_scalar(i)) seam.d_b = p.d_vector(mine.branch_scale);
   }
 
   std::vector<Sublayer> sublayers_;
+  Positions at_;
   SingleStreamPlan plan_;
   const Arena& arena_;
   int64_t d_, N_ = 0;
@@ -136,40 +346,47 @@ class SingleStream final : public ResidualStream {
 }  // namespace
 
 SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector<Sublayer>& sublayers,
-                                    int64_t max_tokens, bool training, ArenaPlan& arena) {
+                                    const DecoderOptions& options, ArenaPlan& arena) {
   using enum MemoryKind;
-  const int64_t n = static_cast<int64_t>(sublayers.size());
-  const int64_t elements = max_tokens * config.hidden_size;
-  const auto has_inner = [&](int64_t i) {
-    return i == n ? config.has_final_norm() : sublayers[i].wiring.inner != NormKind::none;
-  };
+  const Positions at(config, sublayers);
+  const int64_t n = at.count(), N = options.max_tokens, elements = N * config.hidden_size;
+  constexpr int64_t kHead = -1;  // the last stream and the head's input have buffers of their own
   SingleStreamPlan plan;
-  const Region<float> shared_F = arena.add<float>(workspace, elements);
-  Region<float> shared_x, shared_u, shared_r;
-  if (!training) {
-    shared_x = arena.add<float>(activations, elements);
-    shared_u = arena.add<float>(activations, elements);
-    shared_r = arena.add<float>(activations, max_tokens);
-  }
-  const auto kept = [&](bool wanted, int64_t count, const Region<float>& shared) {
-    if (!wanted) return Region<float>{};
-    return training ? arena.add<float>(activations, count) : shared;
-  };
+  ActivationSlots kept(arena, elements), local(arena, elements), normed(arena, elements), scaled(arena, elements);
+  ActivationSlots branches(arena, elements), row_scalars(arena, N);
+  plan.passing = arena.add<float>(workspace, elements);
+  int64_t next = 0;
+  const auto per_row = [&](bool wanted) { return row_scalars.at_if(wanted, options.training ? next++ : 0); };
+  bool any_branch_norm = false;
   for (int64_t i = 0; i <= n; ++i) {
-    if (i < n) require_supported(sublayers[i].wiring, sublayers[i].index);
-    plan.x.push_back(kept(true, elements, shared_x));
-    plan.u.push_back(kept(has_inner(i), elements, shared_u));
-    plan.inner_r.push_back(kept(has_inner(i), max_tokens, shared_r));
+    const int64_t slot = options.training && i == n ? kHead : options.slot(i);
+    const bool starts_segment = options.segment == 0 || i % options.segment == 0 || i == n;
+    plan.x.push_back(!options.training ? kept.at(0) : (starts_segment ? kept.at(i) : local.at(slot)));
+    plan.normed.push_back(normed.at_if(at.has_inner(i), slot));
+    plan.u.push_back(scaled.at_if(at.has_input_scale(i), slot));
+    plan.inner_r.push_back(per_row(at.has_inner(i)));
+    plan.inner_m.push_back(per_row(at.inner(i) == NormKind::ln));
     if (i == n) break;
-    const bool outer = sublayers[i].wiring.outer != NormKind::none;
-    plan.F.push_back(training && outer ? arena.add<float>(activations, elements) : shared_F);
-    plan.outer_r.push_back(kept(outer, max_tokens, shared_r));
+    const Wiring& wiring = at.wiring(i);
+    any_branch_norm = any_branch_norm || wiring.branch != NormKind::none;
+    plan.F.push_back(options.training && at.keeps_branch(i) ? branches.at(slot) : plan.passing);
+    plan.branch_r.push_back(per_row(wiring.branch != NormKind::none));
+    plan.branch_m.push_back(per_row(wiring.branch == NormKind::ln));
+    plan.outer_r.push_back(per_row(wiring.outer != NormKind::none));
+    plan.outer_m.push_back(per_row(wiring.outer == NormKind::ln));
   }
-  plan.scales = arena.add<float>(weights, 2 * n);
-  if (training) {
+  if (any_branch_norm) plan.f = options.training ? arena.add<float>(workspace, elements) : plan.passing;
+  plan.scales = arena.add<float>(weights, kScales * n + 3);
+  if (config.learnable_alpha) plan.learned_a = arena.add<float>(weights, n);
+  if (options.training) {
     plan.state_gradient = arena.add<float>(workspace, elements);
     plan.branch_gradient = arena.add<float>(workspace, elements);
-    plan.partial = arena.add<float>(workspace, chunk_count(max_tokens) * (2 * config.hidden_size + 2));
+    const int64_t widest = seam_partial_columns(config.hidden_size, true);
+    plan.partial = arena.add<float>(workspace, chunk_count(N) * widest);
+    if (options.observe_gradients) {
+      plan.observed_gradient = arena.add<float>(workspace, elements);
+      plan.unused_gain = arena.add<float>(workspace, config.hidden_size);
+    }
   }
   return plan;
 }

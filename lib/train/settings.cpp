@@ -1,6 +1,7 @@
 #include "keel/train/settings.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -40,6 +41,8 @@ constexpr FlagKey kFlags[] = {
     {"model.qkv_bias", &ModelConfig::qkv_bias},
     {"model.mlp_bias", &ModelConfig::mlp_bias},
     {"model.qk_norm", &ModelConfig::qk_norm},
+    {"model.learnable_alpha", &ModelConfig::learnable_alpha},
+    {"model.admin_frozen", &ModelConfig::admin_frozen},
 };
 
 struct RealKey {
@@ -50,6 +53,15 @@ constexpr RealKey kReals[] = {
     {"model.rms_norm_eps", &ModelConfig::rms_norm_eps},
     {"model.rope_theta", &ModelConfig::rope_theta},
     {"model.initializer_range", &ModelConfig::initializer_range},
+};
+
+struct OptionalRealKey {
+  const char* key;
+  std::optional<double> ModelConfig::*field;
+};
+constexpr OptionalRealKey kOptionalReals[] = {
+    {"model.residual_alpha", &ModelConfig::residual_alpha},
+    {"model.mix_fraction", &ModelConfig::mix_fraction},
 };
 
 /// What kernels take as a 32-bit number must be one: neither infinite nor, unless it is 0 itself, 0 there.
@@ -79,7 +91,10 @@ ModelConfig with_model_keys(const Config& config, ModelConfig start) {
     if (config.is_given(flag.key)) start.*flag.field = config.boolean(flag.key);
   }
   if (config.is_given("model.residual_scheme")) start.residual_scheme = config.text("model.residual_scheme");
-  if (config.is_given("model.residual_alpha")) start.residual_alpha = single_precision(config, "model.residual_alpha");
+  for (const OptionalRealKey& real : kOptionalReals) {
+    if (config.is_given(real.key)) start.*real.field = single_precision(config, real.key);
+  }
+  if (config.is_given("model.norm_type")) start.norm_type = norm_kind(config.text("model.norm_type"));
   if (config.is_given("model.final_norm")) start.final_norm = config.boolean("model.final_norm");
   return start;
 }
@@ -115,9 +130,13 @@ void require_same_model(const Config& config, const ModelConfig& init) {
   if (wanted.residual_scheme != init.residual_scheme) {
     conflict("model.residual_scheme", wanted.residual_scheme, init.residual_scheme);
   }
-  if (wanted.residual_alpha != init.residual_alpha) {
-    conflict("model.residual_alpha", std::to_string(*wanted.residual_alpha),
-             init.residual_alpha ? std::to_string(*init.residual_alpha) : "default");
+  for (const OptionalRealKey& real : kOptionalReals) {
+    const std::optional<double>&asked = wanted.*real.field, &found = init.*real.field;
+    if (asked != found) conflict(real.key, format_real(*asked), found ? format_real(*found) : "default");
+  }
+  if (wanted.norm_type != init.norm_type) {
+    conflict("model.norm_type", std::string(to_string(*wanted.norm_type)),
+             init.norm_type ? std::string(to_string(*init.norm_type)) : "default");
   }
   if (wanted.has_final_norm() != init.has_final_norm()) {
     conflict("model.final_norm", wanted.has_final_norm() ? "true" : "false", init.has_final_norm() ? "true" : "false");
@@ -130,6 +149,37 @@ void require_vocabulary(const Config& config, const ModelConfig& model, const Tr
                               std::to_string(*facts.data_vocab_size);
   if (facts.init_model) throw Error(ErrorKind::format, message, "--init", "the data was made with another tokenizer");
   throw config.error("model.vocab_size", message, "leave it out to take the tokenizer's");
+}
+
+std::optional<double> layerscale_init(const Config& config, const ModelConfig& model) {
+  const std::string key = "model.layerscale_init";
+  if (!config.is_given(key)) return std::nullopt;
+  const double value = single_precision(config, key);
+  if (model.residual_scheme == "layerscale") return value;
+  throw config.error(key,
+                     fmt::format("{} {} has no meaning in scheme '{}'", key, format_real(value), model.residual_scheme),
+                     "leave it out, or use layerscale");
+}
+
+int64_t resolve_recompute(const Config& config) {
+  const std::string key = "train.recompute", mode = config.text(key);
+  const std::optional<int64_t> segment = recompute_segment(mode);
+  if (segment) return *segment;
+  throw config.error(key, fmt::format("{} '{}' is not known", key, mode),
+                     fmt::format("it is none, branch, block or every:K, K blocks from 1 to {}", kMostModelBlocks));
+}
+
+/// A stream in bf16 rounds away most of what a sublayer adds where the skip is scaled or normed.
+void require_stream_dtype(const Config& config, const ModelConfig& model) {
+  const std::string key = "train.stream_dtype";
+  if (config.text(key) == "fp32") return;
+  if (residual_scheme(model.residual_scheme).fp32_stream) {
+    throw config.error(key,
+                       fmt::format("{} bf16 with scheme '{}': most of each sublayer's update would be rounded away",
+                                   key, model.residual_scheme),
+                       "its stream must be fp32");
+  }
+  throw config.error(key, key + " bf16 is not supported by this version", "use fp32");
 }
 
 /// Keeps products of counts far from overflow; positions in a micro-batch are 32-bit numbers.
@@ -240,6 +290,22 @@ SampleSettings resolve_samples(const Config& config) {
 
 }  // namespace
 
+std::optional<int64_t> recompute_segment(std::string_view mode) {
+  constexpr std::string_view kEvery = "every:";
+  constexpr int64_t kSublayersPerBlock = 2;
+  if (mode == "none") return 0;
+  if (mode == "branch") return 1;
+  if (mode == "block") return kSublayersPerBlock;
+  int64_t blocks = 0;
+  if (mode.starts_with(kEvery)) {
+    const std::string_view count = mode.substr(kEvery.size());
+    const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), blocks);
+    if (error != std::errc() || end != count.data() + count.size()) blocks = 0;
+  }
+  if (blocks < 1 || blocks > kMostModelBlocks) return std::nullopt;
+  return kSublayersPerBlock * blocks;
+}
+
 int64_t sequence_length_of(const Config& config) {
   return config.integer("data.sequence_length");
 }
@@ -304,7 +370,9 @@ void set_model_keys(Config& config, const ModelConfig& model, const std::string&
   for (const FlagKey& flag : kFlags) set(flag.key, model.*flag.field);
   for (const RealKey& real : kReals) set(real.key, model.*real.field);
   set("model.residual_scheme", model.residual_scheme);
-  set("model.residual_alpha", model.residual_alpha ? Json(*model.residual_alpha) : Json());
+  for (const OptionalRealKey& real : kOptionalReals)
+    set(real.key, model.*real.field ? Json(*(model.*real.field)) : Json());
+  set("model.norm_type", model.norm_type ? Json(to_string(*model.norm_type)) : Json());
   set("model.final_norm", model.has_final_norm());
 }
 
@@ -313,6 +381,9 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
   TrainSettings s;
   s.data.sequence_length = sequence_length_of(config);
   s.model = resolve_model(config, facts, s.data.sequence_length);
+  s.init = {.plain = config.text("model.init") == "plain", .layerscale = layerscale_init(config, s.model)};
+  s.recompute_segment = resolve_recompute(config);
+  require_stream_dtype(config, s.model);
   s.seed = static_cast<uint64_t>(config.integer("train.seed"));
   s.data.shuffle = config.boolean("data.shuffle");
   s.data.document_mask = config.boolean("data.document_mask");

@@ -13,6 +13,7 @@
 #include "keel/generate/sampling.h"
 #include "keel/kernels/common/step_scalars.h"
 #include "keel/model/model_config.h"
+#include "keel/model/parameters.h"
 #include "keel/train/schedule.h"
 
 namespace keel {
@@ -65,9 +66,15 @@ struct ValidateSettings {
   SampleSettings sample;
 };
 
+/// Sublayers whose activations are computed again at once in the backward pass (DecoderOptions::segment) for none,
+/// branch, block or every:K; empty for anything else.
+KEEL_API std::optional<int64_t> recompute_segment(std::string_view mode);
+
 /// Everything that determines a run but the data's content. Sizes that the data decides (vocab_size) are filled in.
 struct TrainSettings {
   ModelConfig model;
+  InitRules init;
+  int64_t recompute_segment = 0;  ///< sublayers; 0: everything is kept
   DataOptions data;
   std::optional<bool> loss_mask;  ///< absent: where a mask lies beside a shard
   uint64_t seed = 0;

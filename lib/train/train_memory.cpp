@@ -58,7 +58,7 @@ std::vector<int64_t> divisors_descending(int64_t n) {
 TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_sequences) {
   using enum MemoryKind;
   TrainMemory m;
-  m.layout = parameter_layout(settings.model);
+  m.layout = parameter_layout(settings.model, settings.init);
   m.micro_batch_sequences = micro_batch_sequences;
   const int64_t N = micro_batch_sequences * settings.sequence_length();
   const int64_t P = m.layout.size;
@@ -67,7 +67,11 @@ TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_seq
   m.exp_avg = m.arena.add<float>(optimizer, P);
   m.exp_avg_sq = m.arena.add<float>(optimizer, P);
   m.decoder = plan_decoder(settings.model, all_sublayers(settings.model),
-                           {.max_tokens = N, .max_positions = settings.sequence_length(), .training = true}, m.arena);
+                           {.max_tokens = N,
+                            .max_positions = settings.sequence_length(),
+                            .training = true,
+                            .segment = settings.recompute_segment},
+                           m.arena);
   m.scalars = m.arena.add<StepScalars>(workspace, 1);
   m.norm_partial = m.arena.add<double>(workspace, chunk_count(P, kGradNormChunk));
   m.tokens = m.arena.add<int32_t>(workspace, N);

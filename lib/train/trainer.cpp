@@ -11,6 +11,7 @@
 #include "keel/kernels/grad_norm/grad_norm.h"
 #include "keel/kernels/memory/memory.h"
 #include "keel/model/parameters.h"
+#include "keel/model/skip_profile.h"
 
 namespace keel {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 std::vector<AdamwSegment> adamw_segments(const ParameterLayout& layout, const OptimizerSettings& optimizer) {
   std::vector<AdamwSegment> segments;
   for (const Parameter& p : layout.parameters) {
+    if (p.frozen) continue;
     const ClassSettings& own = optimizer.classes[static_cast<int>(p.parameter_class)];
     const bool decays = optimizer.decay_all || p.is_matrix();
     segments.push_back({.offset = p.offset,
@@ -154,6 +156,10 @@ Trainer::~Trainer() = default;
 void Trainer::initialise() {
   initialise_parameters(impl_->memory.layout, derive_seed(impl_->settings.seed, "init"), impl_->ctx.threads(),
                         host_view(impl_->ctx, impl_->parameters.weights));
+  if (!residual_scheme(impl_->settings.model.residual_scheme).profiled_skip) return;
+  const std::vector<SequenceRef> sequences = impl_->train.step_sequences(0, impl_->settings.micro_batch_sequences);
+  const FlatBatch batch = impl_->load(impl_->train, sequences);
+  if (!profile_skip_scales(impl_->ctx, impl_->decoder, impl_->parameters, batch)) throw_if_stopped();
 }
 
 void Trainer::load_weights(const TensorSet& tensors) {

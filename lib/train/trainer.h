@@ -36,7 +36,8 @@ class KEEL_API Trainer {
           std::function<bool()> interrupted = {});
   ~Trainer();
 
-  /// Initial weights drawn from the seed; optimiser state zero.
+  /// Initial weights drawn from the seed, and from the first micro-batch of step 0 where the scheme profiles one;
+  /// optimiser state zero. Stopped (base/signals.h) if interrupted in that.
   void initialise();
   /// Weights from a model folder or checkpoint; optimiser state zero.
   void load_weights(const TensorSet& tensors);

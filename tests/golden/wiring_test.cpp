@@ -1,4 +1,4 @@
-// Step 0 of every golden wiring case whose scheme this build has: token losses, logits, loss, gradient norm and the
+// Step 0 of every golden wiring case: streams and their gradients, token losses, logits, loss, gradient norm and the
 // gradient of every parameter against float64 values from PyTorch (golden/wiring/README.md states the tolerances).
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 #include "keel/kernels/grad_norm/grad_norm.h"
 #include "keel/model/decoder.h"
 #include "keel/model/parameters.h"
+#include "keel/model/skip_profile.h"
 
 namespace keel {
 namespace {
@@ -31,9 +32,7 @@ std::vector<std::string> case_names() {
     if (entry.path().extension() != ".json") continue;
     const Json json = read_json(entry.path(), ErrorKind::format).root();
     if (!json.is_object() || !json.contains("scheme")) continue;
-    for (const ResidualScheme& scheme : residual_schemes()) {
-      if (json["scheme"] == scheme.name) names.push_back(entry.path().stem());
-    }
+    names.push_back(entry.path().stem());
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -52,6 +51,8 @@ ModelConfig config_of(const Json& c, int64_t T) {
   m.tie_word_embeddings = c["tied"];
   m.residual_scheme = c["scheme"];
   if (!c["alpha"].is_null()) m.residual_alpha = c["alpha"].get<double>();
+  if (m.residual_scheme == "mix") m.mix_fraction = c["mix_fraction"].get<double>();
+  m.admin_frozen = c["admin_frozen"].get<bool>();
   m.final_norm = c["final_norm"].get<bool>();
   m.max_position_embeddings = T;
   return resolved(m);
@@ -100,6 +101,10 @@ double norm_of(const std::vector<double>& v) {
   return std::sqrt(sum);
 }
 
+double norm_of(View<const float, 2> dense) {
+  return norm_of(std::vector<double>(dense.data(), dense.data() + dense.size()));
+}
+
 class GoldenWiring : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenWiring, StepZero) {
@@ -119,12 +124,17 @@ TEST_P(GoldenWiring, StepZero) {
   for (int64_t l = 0; l < config.sublayers(); ++l) {
     const Json& row = json["wiring"][std::to_string(l)];
     const Wiring w = wiring_table(config)[l];
-    EXPECT_EQ(row["inner"], to_string(w.inner)) << l;
-    EXPECT_EQ(row["outer"], to_string(w.outer)) << l;
-    EXPECT_EQ(row["branch"], to_string(w.branch)) << l;
-    EXPECT_EQ(row["a"].get<double>(), w.a) << l;
-    EXPECT_EQ(row["b"].get<double>(), w.b) << l;
-    EXPECT_EQ(row["ns"].get<double>(), w.ns) << l;
+    const Json found = {{"inner", to_string(w.inner)},
+                        {"branch", to_string(w.branch)},
+                        {"outer", to_string(w.outer)},
+                        {"a", w.a},
+                        {"b", w.b},
+                        {"ns", w.ns},
+                        {"qkv", to_string(w.qkv)},
+                        {"in_scale", to_string(w.in_scale)},
+                        {"skip_scale", to_string(w.skip_scale)},
+                        {"branch_scale", to_string(w.branch_scale)}};
+    EXPECT_EQ(row, found) << l;
   }
 
   const ParameterLayout layout = parameter_layout(config);
@@ -133,7 +143,8 @@ TEST_P(GoldenWiring, StepZero) {
   const auto weights = arena_plan.add<float>(MemoryKind::weights, layout.size);
   const auto gradients = arena_plan.add<float>(MemoryKind::gradients, layout.size);
   const DecoderPlan plan =
-      plan_decoder(config, all_sublayers(config), {.max_tokens = N, .max_positions = T, .training = true}, arena_plan);
+      plan_decoder(config, all_sublayers(config),
+                   {.max_tokens = N, .max_positions = T, .training = true, .observe_gradients = true}, arena_plan);
   const Arena arena(arena_plan);
   const ParameterBuffers p{.layout = &layout,
                            .weights = {arena.at(weights), {layout.size}},
@@ -153,11 +164,18 @@ TEST_P(GoldenWiring, StepZero) {
   scalars[0].clip = INFINITY;
   const View<StepScalars, 1> s(scalars.data(), {1});
   std::vector<float> nll(N);
+  const int64_t n = config.sublayers();
+  std::vector<double> stream_rms(n + 1), stream_grad_norm(n + 1);
+  const DecoderObserver observer{
+      .branch = [&](int64_t l, View<const float, 2> x,
+                    View<const float, 2>) { stream_rms[l] = norm_of(x) / std::sqrt(static_cast<double>(x.size())); },
+      .gradient = [&](int64_t l, View<const float, 2> gradient) { stream_grad_norm[l] = norm_of(gradient); }};
   const int64_t accumulate = options["accumulate"];
   for (int64_t i = accumulate - 1; i >= 0; --i) {  // batch 0 last, so that its values are there to look at
     const CaseBatch batch(data, i, options["packed"], options["masked"]);
-    ASSERT_TRUE(decoder.forward_backward(p, batch.flat(), i < accumulate - 1, s, {nll.data(), {N}}));
+    ASSERT_TRUE(decoder.forward_backward(p, batch.flat(), i < accumulate - 1, s, {nll.data(), {N}}, observer));
   }
+  stream_rms[n] = norm_of(decoder.stream(n)) / std::sqrt(static_cast<double>(N * config.hidden_size));
   std::vector<double> partial(layout.size / kGradNormChunk + 1);
   grad_norm(ctx, p.gradients, s, {partial.data(), {(layout.size + kGradNormChunk - 1) / kGradNormChunk}});
 
@@ -185,8 +203,18 @@ TEST_P(GoldenWiring, StepZero) {
       << scalars[0].grad_norm;
 
   const double tolerance = keel_deep ? 3e-4 : 1e-5;
+  for (int64_t l = 0; l <= n; ++l) {
+    const double rms = json["step0"]["stream_rms"][l], gradient = json["step0"]["stream_grad_norm"][l];
+    EXPECT_TRUE(std::abs(stream_rms[l] - rms) <= tolerance * rms) << "stream " << l;
+    EXPECT_TRUE(std::abs(stream_grad_norm[l] / scalars[0].weight_sum - gradient) <= tolerance * gradient)
+        << "gradient of stream " << l;
+  }
   int64_t stored_gradients = 0;
   for (const Parameter& parameter : layout.parameters) {
+    if (parameter.frozen) {
+      EXPECT_FALSE(json["step0"]["grads"].contains(parameter.name)) << parameter.name;
+      continue;
+    }
     std::vector<double> g(parameter.size);
     double probe = 0;
     for (int64_t i = 0; i < parameter.size; ++i) {
@@ -208,6 +236,16 @@ TEST_P(GoldenWiring, StepZero) {
     EXPECT_TRUE(norm_of(difference) <= tolerance * norm) << parameter.name << " " << norm_of(difference) / norm;
   }
   EXPECT_TRUE(deep || stored_gradients > 0);
+
+  if (!json["step0"].contains("admin_profiled_omegas")) return;
+  ASSERT_TRUE(profile_skip_scales(ctx, decoder, p, first.flat()));
+  for (int64_t l = 0; l < n; ++l) {
+    const double omega = json["step0"]["admin_profiled_omegas"][l];
+    const int64_t offset = layout.at(layout.sublayers[l].skip_scale).offset;
+    for (int64_t c = 0; c < config.hidden_size; ++c) {
+      ASSERT_TRUE(std::abs(p.weights(offset + c) - omega) <= 1e-6 * omega) << l << " " << p.weights(offset + c);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenWiring, ::testing::ValuesIn(case_names()),

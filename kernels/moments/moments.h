@@ -10,7 +10,7 @@ namespace keel {
 inline constexpr int64_t kMomentsChunk = 1 << 14;
 
 /// sums[0] += sum x^2,  sums[1] += sum x y,  sums[2] += sum y^2, in double, over all elements; without y (null) only
-/// sums[0] is touched.
+/// sums[0] changes.
 /// x, y: [rows, d] of any shape, [1, n] included; last axis contiguous, rows may be strided; they may be the same.
 /// sums: [3].  partial: [chunk_count(rows * d, kMomentsChunk), 3] scratch (common/chunks.h), dense.  Error(shape) on
 /// extents that disagree.

@@ -55,7 +55,7 @@ void moments(View<const float, 2> x, View<const float, 2> y, double* sums, doubl
     partial[3 * k + 1] = s.xy;
     partial[3 * k + 2] = s.yy;
   }
-  for (int64_t i = 0; i < (both ? 3 : 1); ++i) {
+  for (int64_t i = 0; i < 3; ++i) {
     double total = 0;
     for (int64_t k = 0; k < chunks; ++k) total += partial[3 * k + i];
     sums[i] += total;

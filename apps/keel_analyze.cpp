@@ -27,6 +27,7 @@ Command wiring_command() {
   for (const ResidualScheme& scheme : residual_schemes()) schemes.emplace_back(scheme.name);
   wiring.options.push_back({.name = "--scheme",
                             .type = OptionType::choice,
+                            .value = "SCHEME",
                             .choices = schemes,
                             .config_key = "model.residual_scheme",
                             .help = "Residual scheme."});

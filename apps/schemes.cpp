@@ -21,7 +21,7 @@ int list_schemes(bool as_json) {
   std::string text;
   for (const ResidualScheme& scheme : residual_schemes()) {
     list.push_back({{"name", scheme.name}, {"summary", scheme.summary}});
-    text += fmt::format("{:<10} {}\n", scheme.name, scheme.summary);
+    text += fmt::format("{:<14} {}\n", scheme.name, scheme.summary);
   }
   write_stdout(as_json ? json_text(list, 2) + "\n" : text);
   return kExitOk;

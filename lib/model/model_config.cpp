@@ -68,7 +68,8 @@ ModelConfig resolved(ModelConfig c) {
               std::to_string(c.num_hidden_layers) + " blocks");
   const ResidualScheme& scheme = residual_scheme(c.residual_scheme);
   require_applicable(scheme, c.wiring_overrides());
-  require(!c.admin_frozen || scheme.profiled_skip, "admin_frozen has no meaning in scheme '" + c.residual_scheme + "'");
+  require(!c.admin_frozen || scheme.profiled_skip,
+          "admin_frozen true has no meaning in scheme '" + c.residual_scheme + "'");
   return c;
 }
 

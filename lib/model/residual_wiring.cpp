@@ -271,11 +271,11 @@ void require_applicable(const ResidualScheme& scheme, const WiringOverrides& ove
     throw Error(ErrorKind::config, fmt::format("residual_alpha must be above 0, not {}", *overrides.alpha));
   }
   if (overrides.learnable_alpha && !scheme.accepts_alpha) {
-    throw Error(ErrorKind::config, "learnable_alpha " + none, "",
+    throw Error(ErrorKind::config, "learnable_alpha true " + none, "",
                 "leave it out; these have one: " + names_where(&ResidualScheme::accepts_alpha));
   }
   if (overrides.qk_norm && scheme.row(0, 1, {}).qkv != QkvNorm::none) {
-    throw Error(ErrorKind::config, "qk_norm " + none, "", "leave it out: the scheme norms queries and keys itself");
+    throw Error(ErrorKind::config, "qk_norm true " + none, "", "leave it out: the scheme norms queries and keys itself");
   }
   if (!overrides.mix_fraction) return;
   if (!scheme.accepts_fraction) {

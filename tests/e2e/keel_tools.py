@@ -8,6 +8,9 @@ import unittest
 
 from keel_schemas import problems_below
 
+SCHEMES = ["pre", "post", "deepnorm", "hybrid", "hybrid_star", "mix", "keel", "keel_v1", "keel_attempt1", "keel_attempt2", "keel_attempt3",
+           "admin", "lns", "sandwich", "olmo2", "rezero", "layerscale"]
+
 
 def tool(name):
     return str(pathlib.Path(os.environ["KEEL_BIN"]) / name)

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import termios
 
-from keel_tools import ToolTest, tool
+from keel_tools import SCHEMES, ToolTest, tool
 from test_train import TrainTest, config
 
 
@@ -57,10 +57,6 @@ class PipedConfig(TrainTest):
         self.assertIn("/dev/fd/", torn.stderr)
         endless = self.run_shell(f"{tool('keel-train')} --config /dev/zero --print-config", code=2)
         self.assertIn("more than", endless.stderr)
-
-
-SCHEMES = ["pre", "post", "deepnorm", "hybrid", "hybrid_star", "mix", "keel", "keel_v1", "keel_attempt1", "keel_attempt2", "keel_attempt3",
-           "admin", "lns", "sandwich", "olmo2", "rezero", "layerscale"]
 
 
 class Help(ToolTest):

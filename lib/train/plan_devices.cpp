@@ -18,10 +18,10 @@ constexpr std::array kDevices = {
     // NVIDIA A100 Tensor Core GPU data sheet, SXM4
     PlanDevice{"a100-40", "NVIDIA A100 SXM 40 GB", gib(39.39), 19.5e12, 156e12, 312e12, 1.555e12},
     PlanDevice{"a100-80", "NVIDIA A100 SXM 80 GB", gib(79.15), 19.5e12, 156e12, 312e12, 2.039e12},
-    // NVIDIA H100 Tensor Core GPU data sheet, SXM5
-    PlanDevice{"h100", "NVIDIA H100 SXM", gib(79.11), 67e12, 494.5e12, 989.5e12, 3.35e12},
-    // NVIDIA H200 Tensor Core GPU data sheet, SXM
-    PlanDevice{"h200", "NVIDIA H200 SXM", gib(139.72), 67e12, 494.5e12, 989.5e12, 4.8e12},
+    // NVIDIA H100 Tensor Core GPU architecture white paper, SXM5
+    PlanDevice{"h100", "NVIDIA H100 SXM", gib(79.11), 67e12, 494.7e12, 989.4e12, 3.35e12},
+    // NVIDIA H200 Tensor Core GPU data sheet, SXM: the H100's cores
+    PlanDevice{"h200", "NVIDIA H200 SXM", gib(139.72), 67e12, 494.7e12, 989.4e12, 4.8e12},
     // NVIDIA HGX B200 data sheet, an eighth of the board; bandwidth by the device's bus, 7680 bits at 3996 MHz
     PlanDevice{"b200", "NVIDIA B200 SXM", gib(178.35), 75e12, 1.125e15, 2.25e15, 7.67e12},
     // NVIDIA L4 Tensor Core GPU data sheet

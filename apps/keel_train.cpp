@@ -7,6 +7,7 @@
 #include "keel/base/output.h"
 #include "keel/base/tool.h"
 #include "keel/base/utf8.h"
+#include "keel/train/plan_devices.h"
 #include "keel/train/settings.h"
 #include "keel/train/train_command.h"
 #include "schemes.h"
@@ -46,6 +47,12 @@ Tool train_tool() {
   tool.options.push_back({.name = "--plan",
                           .type = OptionType::flag,
                           .help = "Print parameters, memory, FLOPs and an estimate of the time; train nothing."});
+  tool.options.push_back({.name = "--plan-device",
+                          .type = OptionType::choice,
+                          .value = "NAME",
+                          .initial = "cpu",
+                          .choices = plan_device_names(),
+                          .help = "With --plan: plan for such a GPU by its data sheet, or for this machine's cpu."});
   tool.options.push_back(
       {.name = "--doctor", .type = OptionType::flag, .help = "Print what this machine has and what would be slow."});
   tool.options.push_back(list_schemes_option());
@@ -59,6 +66,7 @@ Tool train_tool() {
       {"keel-train --config keel-64.json --data data/fwe --out runs/keel-64", "train"},
       {"keel-train --config keel-64.json --data data/fwe --out runs/keel-64 --resume", "go on after a stop"},
       {"keel-train --config keel-64.json --data data/fwe --plan", "what it will take"},
+      {"keel-train --config keel-64.json --data data/fwe --plan --plan-device h200", "on a GPU that is not here"},
       {"keel-train --config keel-64.json --set model.residual_scheme=pre --data data/fwe --out runs/pre-64",
        "the same with Pre-LN"},
   };
@@ -80,7 +88,7 @@ TrainCommand command_of(const Options& options) {
 }
 
 int print_plan(const Options& options, Context& ctx, const TrainCommand& command) {
-  const TrainPlanReport found = plan(ctx, command);
+  const TrainPlanReport found = plan(ctx, command, find_plan_device(options.text("--plan-device")));
   if (command.report_path != "-") {
     write_stdout(options.flag("--json") ? json_text(found.results, 2) + "\n" : found.text);
   }
@@ -93,6 +101,9 @@ int run_keel_train(const Options& options) {
   if (options.flag("--list-schemes")) return list_schemes(options.flag("--json"));
   for (const char* name : {"--data", "--val-data", "--out", "--init", "--set", "--override"}) {
     for (const std::string& value : options.texts(name)) require_utf8_path(name, value);
+  }
+  if (options.is_given("--plan-device") && !options.flag("--plan")) {
+    throw Error(ErrorKind::usage, "--plan-device needs --plan");
   }
   const TrainCommand command = command_of(options);
   if (options.flag("--print-config")) {

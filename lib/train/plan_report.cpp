@@ -9,18 +9,15 @@
 #include "keel/base/error.h"
 #include "keel/base/process.h"
 #include "keel/base/quantity.h"
+#include "keel/base/signals.h"
 #include "keel/model/parameters.h"
+#include "keel/train/plan_time.h"
 #include "keel/train/throughput.h"
 #include "keel/train/train_memory.h"
 
 namespace keel {
 namespace {
 
-/// Share of a step's time that the matrix products take, for the estimate of the whole.
-constexpr double kProductShare = 0.6;
-/// Hashing, writing and syncing checkpoints, likewise.
-constexpr double kSaveBytesPerSecond = 300e6;
-constexpr int64_t kArrays = 3;  // of a checkpoint: weights and AdamW's two averages
 /// Long enough that single moments of other work on the machine do not decide.
 constexpr double kMeasureSeconds = 2;
 
@@ -56,11 +53,11 @@ Json classes_json(const TrainSettings& settings, const ParameterLayout& layout) 
   return json;
 }
 
-std::string memory_text(const Json& memory) {
-  std::string text = "memory\n";
+std::string memory_text(const Json& memory, bool on_gpu) {
+  std::string text = on_gpu ? "memory of the GPU\n" : "memory\n";
   for (const auto& [name, bytes] : memory.items()) {
-    const std::string label =
-        name == "total_bytes" ? "total" : name.substr(0, name.size() - std::string("_bytes").size());
+    std::string label = name.substr(0, name.size() - std::string("_bytes").size());
+    if (on_gpu && label == "libraries") label = "CUDA (an estimate)";
     text += fmt::format("  {:<22}{:>12}\n", label, format_bytes(bytes.get<int64_t>()));
   }
   return text;
@@ -75,33 +72,6 @@ std::string classes_text(const Json& classes) {
                         entry["eps"].get<double>());
   }
   return text;
-}
-
-struct TimeEstimate {
-  double train = 0, validate = 0, save = 0;
-  double total() const { return train + validate + save; }
-};
-
-/// How often something happens that follows every `every`-th step (0: none) and the last.
-double times_with_last(int64_t steps, int64_t every) {
-  return static_cast<double>(every > 0 ? (steps + every - 1) / every : 1);
-}
-
-/// At this rate of the products, in FLOP/s.
-TimeEstimate estimate_time(const RunSetup& setup, double product_rate) {
-  const TrainSettings& s = setup.settings;
-  const double seconds_per_token = train_flops_per_token(s.model, s.sequence_length()) / (product_rate * kProductShare);
-  TimeEstimate time;
-  time.train = seconds_per_token * static_cast<double>(s.steps) * static_cast<double>(s.tokens_per_step());
-  if (setup.validation) {
-    time.validate = times_with_last(s.steps, s.validate.every_steps) * seconds_per_token / 3 *
-                    static_cast<double>(validation_targets(s, *setup.validation));
-  }
-  double saves = times_with_last(s.steps, s.checkpoint.every_steps) + static_cast<double>(s.checkpoint.at.size());
-  if (s.checkpoint.every_seconds > 0) saves += time.train / s.checkpoint.every_seconds;
-  time.save = saves * static_cast<double>(kArrays) * sizeof(float) *
-              static_cast<double>(count_parameters(s.model).total) / kSaveBytesPerSecond;
-  return time;
 }
 
 /// Checkpoints that are on the disk at the end of the run, those by time not counted; an upper bound where several
@@ -141,7 +111,8 @@ void add_data(const RunSetup& setup, TrainPlanReport& plan) {
 
 void add_disk(const RunSetup& setup, TrainPlanReport& plan) {
   constexpr int64_t kHeaders = int64_t{1} << 16;
-  plan.checkpoint_bytes = kArrays * count_parameters(setup.settings.model).total * int64_t{sizeof(float)} + kHeaders;
+  plan.checkpoint_bytes =
+      kCheckpointArrays * count_parameters(setup.settings.model).total * int64_t{sizeof(float)} + kHeaders;
   for (const FileContent& file : setup.tokenizer) plan.checkpoint_bytes += static_cast<int64_t>(file.bytes.size());
   const int64_t kept = kept_checkpoints(setup.settings);
   plan.results["checkpoint_bytes"] = plan.checkpoint_bytes;
@@ -154,23 +125,146 @@ void add_disk(const RunSetup& setup, TrainPlanReport& plan) {
   if (setup.settings.checkpoint.every_seconds > 0) plan.disk_text += ", and those of checkpoint.every_minutes";
 }
 
-}  // namespace
+/// What a plan is made for.
+struct Target {
+  const PlanDevice* gpu = nullptr;  ///< null: this machine's CPU
+  int64_t memory_bytes = 0;
+  EstimateMemory estimate;
 
-TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure) {
+  std::string name() const { return std::string(gpu != nullptr ? gpu->name : "cpu"); }
+};
+
+Json device_json(const Target& target) {
+  Json json{{"name", target.name()}, {"memory_bytes", target.memory_bytes}};
+  if (target.gpu == nullptr) return json;
+  json["precision"] = "fp32";
+  set_number(json, "memory_bytes_per_second", target.gpu->memory_bytes_per_second);
+  set_number(json, "fp32_flops_per_second", target.gpu->fp32_flops_per_second);
+  set_number(json, "tf32_flops_per_second", target.gpu->tf32_flops_per_second);
+  set_number(json, "bf16_flops_per_second", target.gpu->bf16_flops_per_second);
+  set_number(json, "assumed_utilisation", kAssumedUtilisation);
+  return json;
+}
+
+/// Of a GPU: what it is, and that its fast types are not used.
+std::string device_text(const Target& target) {
+  if (target.gpu == nullptr) return "";
+  const PlanDevice& gpu = *target.gpu;
+  return fmt::format(
+      "device      {} ({}): {}, {} a second; by its data sheet; none need be here\n"
+      "            (planned in fp32, as this version trains: {:.1f} TFLOP/s; its {:.0f} in tf32 and {:.0f} in bf16 "
+      "do not count)\n",
+      gpu.title, gpu.name, format_bytes(gpu.memory_bytes),
+      format_bytes(static_cast<int64_t>(gpu.memory_bytes_per_second)), gpu.fp32_flops_per_second / 1e12,
+      gpu.tf32_flops_per_second / 1e12, gpu.bf16_flops_per_second / 1e12);
+}
+
+/// The micro-batches to compare: the run's, two on each side, and the largest that fits.
+std::vector<int64_t> compared_micro_batches(const TrainSettings& settings, int64_t largest) {
+  constexpr int64_t kEachSide = 2;
+  const std::vector<int64_t> all = possible_micro_batches(settings);
+  const auto chosen = std::lower_bound(all.begin(), all.end(), settings.micro_batch_sequences);
+  const auto first = chosen - std::min<int64_t>(chosen - all.begin(), kEachSide);
+  std::vector<int64_t> sizes(first, chosen + std::min<int64_t>(all.end() - chosen, kEachSide + 1));
+  if (largest > sizes.back()) sizes.push_back(largest);
+  if (largest > 0 && largest < sizes.front()) sizes.insert(sizes.begin(), largest);
+  return sizes;
+}
+
+Json micro_batches_json(const TrainSettings& settings, const Target& target, const TrainPlanReport& plan) {
+  Json list = Json::array();
+  for (const int64_t sequences : compared_micro_batches(settings, plan.largest_micro_batch)) {
+    throw_if_stopped();
+    const int64_t bytes = target.estimate(plan_training(settings, sequences)).total_bytes();
+    list.push_back({{"sequences", sequences}, {"total_bytes", bytes}, {"fits", bytes <= plan.limit_bytes}});
+  }
+  return list;
+}
+
+std::string micro_batches_text(const Json& list, int64_t chosen) {
+  std::string text = fmt::format("{:<24}{:>12}\n", "micro-batch (sequences)", "total");
+  for (const Json& entry : list) {
+    const auto sequences = entry["sequences"].get<int64_t>();
+    const std::string note =
+        std::string(sequences == chosen ? "  this run's" : "") + (entry["fits"].get<bool>() ? "" : "  does not fit");
+    text += fmt::format("  {:<22}{:>12}{}\n", sequences, format_bytes(entry["total_bytes"].get<int64_t>()), note);
+  }
+  return text;
+}
+
+bool one_sequence_fits(const TrainSettings& settings, int64_t limit, const EstimateMemory& estimate) {
+  return estimate(plan_training(settings, 1)).total_bytes() <= limit;
+}
+
+/// The longest sequence, of those that halve the run's, that fits one at a time; 0 if none does.
+int64_t fitting_length(const TrainSettings& run, int64_t limit, const EstimateMemory& estimate) {
+  TrainSettings settings = run;
+  while (settings.data.sequence_length > 1) {
+    throw_if_stopped();
+    settings.data.sequence_length /= 2;
+    if (one_sequence_fits(settings, limit, estimate)) return settings.data.sequence_length;
+  }
+  return 0;
+}
+
+/// The GPU of the least memory that one sequence at a time fits; null if none does.
+const PlanDevice* fitting_device(const TrainSettings& settings) {
+  const PlanDevice* found = nullptr;
+  for (const PlanDevice& device : plan_devices()) {
+    if (found != nullptr && found->memory_bytes <= device.memory_bytes) continue;
+    if (one_sequence_fits(settings, device.memory_bytes, estimate_gpu_memory)) found = &device;
+  }
+  return found;
+}
+
+std::string what_would_fit(const TrainSettings& settings, const Target& target, const TrainPlanReport& plan) {
+  if (plan.largest_micro_batch > 0) {
+    return fmt::format("train.micro_batch_sequences={} fits", plan.largest_micro_batch);
+  }
+  std::string text = "not even one sequence at a time fits: ";
+  if (const int64_t length = fitting_length(settings, plan.limit_bytes, target.estimate); length > 0) {
+    text += fmt::format("data.sequence_length={} or a smaller model does", length);
+  } else {
+    text += "only a smaller model does";
+  }
+  if (target.gpu == nullptr || plan.limit_bytes < target.memory_bytes) return text;
+  const PlanDevice* larger = fitting_device(settings);
+  return text + (larger != nullptr ? fmt::format(", or --plan-device {}", larger->name) : "");
+}
+
+std::string time_text(const TrainSettings& settings, const TimeEstimate& time) {
+  return fmt::format("time        about {}: training {} ({:.0f} tokens/s), validation {}, saving {}\n",
+                     format_duration(time.total()), format_duration(time.train),
+                     static_cast<double>(settings.steps * settings.tokens_per_step()) / time.train,
+                     format_duration(time.validate), format_duration(time.save));
+}
+
+void add_time(TrainPlanReport& plan, const TrainSettings& settings, const TimeEstimate& time) {
+  set_number(plan.results, "estimated_seconds", time.total());
+  set_number(plan.results, "estimated_train_seconds", time.train);
+  set_number(plan.results, "estimated_validate_seconds", time.validate);
+  set_number(plan.results, "estimated_save_seconds", time.save);
+  plan.text += time_text(settings, time);
+}
+
+/// Everything but the time.
+TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const Target& target) {
   const TrainSettings& settings = setup.settings;
-  const TrainMemory memory = plan_training(settings, settings.micro_batch_sequences);
-  const MemoryEstimate estimate = estimate_memory(ctx, memory, settings);
+  const MemoryEstimate estimate = target.estimate(memory);
   const ParameterCount parameters = count_parameters(settings.model);
   const double flops = train_flops_per_token(settings.model, settings.sequence_length());
   const int64_t tokens = settings.steps * settings.tokens_per_step();
 
   TrainPlanReport plan;
   plan.total_bytes = estimate.total_bytes();
-  plan.limit_bytes = settings.memory_limit_bytes > 0 ? settings.memory_limit_bytes : available_memory_bytes();
+  plan.limit_bytes = settings.memory_limit_bytes > 0 ? std::min(settings.memory_limit_bytes, target.memory_bytes)
+                                                     : target.memory_bytes;
   plan.fits = plan.total_bytes <= plan.limit_bytes;
-  plan.largest_micro_batch = largest_fitting_micro_batch(ctx, settings, plan.limit_bytes);
+  plan.largest_micro_batch = largest_fitting_micro_batch(settings, plan.limit_bytes, target.estimate);
+  if (!plan.fits) plan.what_fits = what_would_fit(settings, target, plan);
 
   Json& r = plan.results;
+  r["device"] = device_json(target);
   r["parameters"] = parameters.total;
   r["sublayers"] = settings.model.sublayers();
   r["parameter_classes"] = classes_json(settings, memory.layout);
@@ -179,6 +273,7 @@ TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure) {
   r["fits"] = plan.fits;
   r["micro_batch_sequences"] = settings.micro_batch_sequences;
   r["largest_micro_batch_sequences"] = plan.largest_micro_batch;
+  r["micro_batches"] = micro_batches_json(settings, target, plan);
   set_number(r, "flops_per_token", flops);
   r["tokens_per_step"] = settings.tokens_per_step();
   r["steps"] = settings.steps;
@@ -192,39 +287,58 @@ TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure) {
                           settings.model.hidden_size, settings.model.residual_scheme);
   plan.text += fmt::format("run         {} steps of {} tokens = {} tokens, {} FLOPs a token\n", settings.steps,
                            settings.tokens_per_step(), format_count(static_cast<double>(tokens)), format_count(flops));
+  plan.text += device_text(target);
   plan.text +=
-      fmt::format("micro-batch {} of {} sequences; the largest that fits {} is {}\n", settings.micro_batch_sequences,
-                  settings.batch_sequences, format_bytes(plan.limit_bytes), plan.largest_micro_batch);
+      fmt::format("micro-batch {} of {} sequences; ", settings.micro_batch_sequences, settings.batch_sequences) +
+      (plan.largest_micro_batch > 0
+           ? fmt::format("the largest that fits {} is {}\n", format_bytes(plan.limit_bytes), plan.largest_micro_batch)
+           : fmt::format("not even one fits {}\n", format_bytes(plan.limit_bytes)));
   plan.text += micro_batch_reason(settings, plan.largest_micro_batch);
   plan.text += fmt::format("data        {}\ndisk        {}\n", plan.data_text, plan.disk_text);
-  plan.text += classes_text(r["parameter_classes"]) + memory_text(r["memory"]);
-  if (measure && plan.fits) {
-    const double rate = measure_product_rate(ctx, settings, kMeasureSeconds);
-    const TimeEstimate time = estimate_time(setup, rate);
-    set_number(r, "measured_product_flops_per_second", rate);
-    set_number(r, "estimated_seconds", time.total());
-    set_number(r, "estimated_train_seconds", time.train);
-    set_number(r, "estimated_validate_seconds", time.validate);
-    set_number(r, "estimated_save_seconds", time.save);
-    plan.text += fmt::format(
-        "time        about {}: training {} ({:.0f} tokens/s), validation {}, saving {}\n"
-        "            (products run at {:.0f} GFLOP/s, {:.0f} % of a step assumed, {} a second saved)\n",
-        format_duration(time.total()), format_duration(time.train), static_cast<double>(tokens) / time.train,
-        format_duration(time.validate), format_duration(time.save), rate / 1e9, 100 * kProductShare,
-        format_bytes(static_cast<int64_t>(kSaveBytesPerSecond)));
-  }
+  plan.text += classes_text(r["parameter_classes"]) + memory_text(r["memory"], target.gpu != nullptr) +
+               micro_batches_text(r["micro_batches"], settings.micro_batch_sequences);
+  return plan;
+}
+
+}  // namespace
+
+TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure) {
+  const TrainSettings& settings = setup.settings;
+  const TrainMemory memory = plan_training(settings, settings.micro_batch_sequences);
+  const int64_t held = process_memory().anonymous_bytes;
+  TrainPlanReport plan =
+      describe(setup, memory, {.memory_bytes = available_memory_bytes(), .estimate = [&](const TrainMemory& m) {
+                                 return estimate_memory(ctx, m, settings, held);
+                               }});
+  if (!measure || !plan.fits) return plan;
+  const double rate = measure_product_rate(ctx, settings, kMeasureSeconds);
+  set_number(plan.results, "measured_product_flops_per_second", rate);
+  add_time(plan, settings, estimate_time(setup, rate));
+  plan.text +=
+      fmt::format("            (products run at {:.0f} GFLOP/s, {:.0f} % of a step assumed, {} a second saved)\n",
+                  rate / 1e9, 100 * kProductShare, format_bytes(static_cast<int64_t>(kSaveBytesPerSecond)));
+  return plan;
+}
+
+TrainPlanReport plan_report(const PlanDevice& device, const RunSetup& setup) {
+  const TrainMemory memory = plan_training(setup.settings, setup.settings.micro_batch_sequences);
+  TrainPlanReport plan =
+      describe(setup, memory, {.gpu = &device, .memory_bytes = device.memory_bytes, .estimate = estimate_gpu_memory});
+  if (!plan.fits) return plan;
+  add_time(plan, setup.settings, estimate_time(setup, device, memory));
+  plan.text += fmt::format(
+      "            (assumed, not measured: {:.0f} % of the {:.1f} TFLOP/s that products in fp32 peak at, and at least "
+      "what\n            moving weights, gradients, optimiser and activations takes; {} a second saved)\n",
+      100 * kAssumedUtilisation, device.fp32_flops_per_second / 1e12,
+      format_bytes(static_cast<int64_t>(kSaveBytesPerSecond)));
   return plan;
 }
 
 void require_fit(const TrainPlanReport& plan) {
   if (plan.fits) return;
-  const std::string hint =
-      plan.largest_micro_batch > 0
-          ? "train.micro_batch_sequences=" + std::to_string(plan.largest_micro_batch) + " fits"
-          : "not even one sequence at a time fits: a shorter data.sequence_length or a smaller model needs less";
   throw Error(ErrorKind::memory,
               "the run needs " + format_bytes(plan.total_bytes) + " and may use " + format_bytes(plan.limit_bytes), "",
-              hint);
+              plan.what_fits);
 }
 
 }  // namespace keel

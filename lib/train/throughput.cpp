@@ -1,31 +1,36 @@
 #include "keel/train/throughput.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <vector>
 
 #include "keel/base/clock.h"
 #include "keel/base/signals.h"
 #include "keel/kernels/matmul/matmul.h"
+#include "keel/model/arena.h"
 #include "keel/train/train_memory.h"
 
 namespace keel {
 namespace {
 
-/// A stored matrix for one side of a product.
-View<float, 2> stored(std::vector<float>& buffer, int64_t rows, int64_t columns, bool transposed) {
-  buffer.assign(static_cast<size_t>(rows * columns), 1e-3F);
-  return transposed ? View<float, 2>(buffer.data(), {columns, rows}) : View<float, 2>(buffer.data(), {rows, columns});
-}
-
-/// Best of the times of one product within `budget` seconds, at least two runs after the first.
+/// Best of the times of one product within `budget` seconds, at least two runs after the first. Its matrices lie in an
+/// arena and not on the heap, which would keep them as its own: a run has less memory to plan then.
 double time_product(Context& ctx, const MatmulShape& shape, double budget) {
-  std::vector<float> a, b, c;
   const bool ta = shape.transpose == Transpose::a || shape.transpose == Transpose::both;
   const bool tb = shape.transpose == Transpose::b || shape.transpose == Transpose::both;
-  const View<float, 2> A = stored(a, shape.m, shape.k, ta);
-  const View<float, 2> B = stored(b, shape.k, shape.n, tb);
-  const View<float, 2> C = stored(c, shape.m, shape.n, false);
+  ArenaPlan plan;
+  const auto a = plan.add<float>(MemoryKind::workspace, shape.m * shape.k);
+  const auto b = plan.add<float>(MemoryKind::workspace, shape.k * shape.n);
+  const auto c = plan.add<float>(MemoryKind::workspace, shape.m * shape.n);
+  const Arena arena(plan);
+  for (const auto& region : {a, b, c}) std::fill_n(arena.at(region), region.count, 1e-3F);
+  const auto stored = [](int64_t rows, int64_t columns, bool transposed) {
+    return transposed ? std::array{columns, rows} : std::array{rows, columns};
+  };
+  const View<float, 2> A(arena.at(a), stored(shape.m, shape.k, ta));
+  const View<float, 2> B(arena.at(b), stored(shape.k, shape.n, tb));
+  const View<float, 2> C(arena.at(c), {shape.m, shape.n});
   matmul(ctx, A, B, C, shape.transpose, shape.accumulate);
   double best = std::numeric_limits<double>::infinity();
   const Stopwatch total;

@@ -213,12 +213,12 @@ Config command_config(const TrainCommand& command) {
   return resolve(command).config;
 }
 
-TrainPlanReport plan(Context& ctx, const TrainCommand& command) {
+TrainPlanReport plan(Context& ctx, const TrainCommand& command, const PlanDevice* device) {
   Report report("keel.train.plan/1", "keel-train", command.arguments);
   const Resolved resolved = resolve(command);
   require_report_writable(command, resolved);
   const RunSetup setup = set_up(command, resolved, find_checkpoint(command, resolved));
-  TrainPlanReport plan = plan_report(ctx, setup, true);
+  TrainPlanReport plan = device != nullptr ? plan_report(*device, setup) : plan_report(ctx, setup, true);
   if (plan.fits) require_readable_start(setup);
   report.config() = setup.config.to_json();
   report.results() = plan.results;

@@ -45,7 +45,8 @@ KEEL_API Config command_config(const TrainCommand& command);
 /// resume_config, require_fit and run_training give them.
 KEEL_API TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress);
 
-/// What --plan tells of the same run; writes the report that is asked for and nothing else. `out` may be empty.
-KEEL_API TrainPlanReport plan(Context& ctx, const TrainCommand& command);
+/// What --plan tells of the same run, on this machine's CPU or, with a device, on such a GPU; writes the report that is
+/// asked for and nothing else. `out` may be empty.
+KEEL_API TrainPlanReport plan(Context& ctx, const TrainCommand& command, const PlanDevice* device = nullptr);
 
 }  // namespace keel

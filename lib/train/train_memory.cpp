@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "keel/base/signals.h"
+#include "keel/checkpoint/safetensors.h"
 #include "keel/kernels/attention/attention.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
@@ -41,16 +42,19 @@ std::vector<MatmulShape> sampling_products(const TrainSettings& settings) {
   return shapes;
 }
 
-/// Divisors of n, descending.
-std::vector<int64_t> divisors_descending(int64_t n) {
-  std::vector<int64_t> small, large;
-  for (int64_t d = 1; d * d <= n; ++d) {
-    if (n % d != 0) continue;
-    small.push_back(n / d);
-    if (d != n / d) large.push_back(d);
-  }
-  small.insert(small.end(), large.rbegin(), large.rend());
-  return small;
+/// The host's copy of a micro-batch.
+int64_t host_batch_bytes(const TrainMemory& m) {
+  const int64_t counts = m.tokens.count + m.targets.count + m.positions.count + m.batch_weights.count;
+  return (counts + m.cu_seqlens_capacity) * int64_t{sizeof(int32_t)};
+}
+
+/// Names, shapes and header of the optimiser's file, the longest of a checkpoint, while it is written.
+int64_t saving_bytes(const ParameterLayout& layout) {
+  constexpr int64_t kHeapBlocks = 4 * 64;   // name, shape, parts, the name's place in a set
+  constexpr int64_t kHeaderText = 2 * 160;  // an entry, twice while the text grows
+  constexpr int64_t kTensors = 2;           // AdamW's averages
+  return kTensors * std::ssize(layout.parameters) *
+         (static_cast<int64_t>(sizeof(TensorSource)) + kHeapBlocks + kHeaderText);
 }
 
 }  // namespace
@@ -111,19 +115,36 @@ std::vector<TrainingProduct> training_products(const TrainSettings& settings, in
   return products;
 }
 
-MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const TrainSettings& settings) {
-  constexpr int64_t kLibraries = int64_t{20} << 20;  // heap, relocated data of the libraries, tables
+MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const TrainSettings& settings,
+                               int64_t held_bytes) {
+  constexpr int64_t kThreadBytes = 256 << 10;  // of its stack and heap
   std::vector<MatmulShape> shapes;
   for (const TrainingProduct& product : training_products(settings, memory.micro_batch_sequences)) {
     shapes.push_back(product.shape);
   }
-  int64_t libraries = kLibraries;
+  int64_t libraries = held_bytes + host_batch_bytes(memory) + saving_bytes(memory.layout) +
+                      ctx.threads() * kThreadBytes + attention_memory(ctx, settings.model.head_dim);
   if (memory.sampler) {
     for (const MatmulShape& shape : sampling_products(settings)) shapes.push_back(shape);
     libraries += sample_sizes(settings).host_bytes(settings.model.vocab_size);
   }
-  return {.arena_bytes = memory.arena.total_bytes(),
-          .library_bytes = libraries + attention_memory(ctx, settings.model.head_dim) + matmul_memory(ctx, shapes)};
+  return {.arena_bytes = memory.arena.total_bytes(), .library_bytes = libraries + matmul_memory(ctx, shapes)};
+}
+
+MemoryEstimate estimate_gpu_memory(const TrainMemory& memory) {
+  return {.arena_bytes = memory.arena.total_bytes(), .library_bytes = kCudaContextBytes + kCublasWorkspaceBytes};
+}
+
+std::vector<int64_t> possible_micro_batches(const TrainSettings& settings) {
+  const int64_t n = settings.batch_sequences;
+  std::vector<int64_t> small, large;
+  for (int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    small.push_back(d);
+    if (d != n / d) large.push_back(n / d);
+  }
+  small.insert(small.end(), large.rbegin(), large.rend());
+  return small;
 }
 
 int64_t automatic_micro_batch(const TrainSettings& run) {
@@ -131,23 +152,27 @@ int64_t automatic_micro_batch(const TrainSettings& run) {
   settings.validate.sample = {};
   constexpr int64_t kTokens = 4096;
   constexpr int64_t kActivationBytes = int64_t{4} << 30;
-  for (int64_t sequences : divisors_descending(settings.batch_sequences)) {
-    const ArenaPlan arena = plan_training(settings, sequences).arena;
+  const std::vector<int64_t> sizes = possible_micro_batches(settings);
+  for (auto sequences = sizes.rbegin(); sequences != sizes.rend(); ++sequences) {
+    const ArenaPlan arena = plan_training(settings, *sequences).arena;
     const int64_t limit = settings.memory_limit_bytes;
     if (limit > 0 && arena.total_bytes() > limit - kLibraryAllowance) continue;
-    if (sequences * settings.sequence_length() <= kTokens && arena.bytes(MemoryKind::activations) <= kActivationBytes) {
-      return sequences;
+    if (*sequences * settings.sequence_length() <= kTokens &&
+        arena.bytes(MemoryKind::activations) <= kActivationBytes) {
+      return *sequences;
     }
   }
   return 1;
 }
 
-int64_t largest_fitting_micro_batch(Context& ctx, const TrainSettings& settings, int64_t limit_bytes) {
-  for (int64_t sequences : divisors_descending(settings.batch_sequences)) {
+int64_t largest_fitting_micro_batch(const TrainSettings& settings, int64_t limit_bytes,
+                                    const EstimateMemory& estimate) {
+  const std::vector<int64_t> sizes = possible_micro_batches(settings);
+  for (auto sequences = sizes.rbegin(); sequences != sizes.rend(); ++sequences) {
     throw_if_stopped();
-    const TrainMemory memory = plan_training(settings, sequences);
+    const TrainMemory memory = plan_training(settings, *sequences);
     if (memory.arena.total_bytes() > limit_bytes) continue;
-    if (estimate_memory(ctx, memory, settings).total_bytes() <= limit_bytes) return sequences;
+    if (estimate(memory).total_bytes() <= limit_bytes) return *sequences;
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,14 +34,24 @@ struct TrainMemory {
 /// Plans a run with this micro-batch; nothing is allocated. Pure.
 KEEL_API TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_sequences);
 
-/// The process's expected peak of resident anonymous memory: the arena, and what libraries, primitives and threads
-/// take.
+/// What a run takes of a device: the arena, and what libraries, primitives, threads and the process itself take.
 struct MemoryEstimate {
   int64_t arena_bytes = 0;
   int64_t library_bytes = 0;
   int64_t total_bytes() const { return arena_bytes + library_bytes; }
 };
-KEEL_API MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const TrainSettings& settings);
+
+/// The process's expected peak of resident anonymous memory on this machine's CPU. `held_bytes`: what it holds before
+/// the run's own memory, the layout of the parameters included (process_memory().anonymous_bytes).
+KEEL_API MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const TrainSettings& settings,
+                                        int64_t held_bytes);
+
+/// Of a GPU's memory: the same arena, in fp32 as on a CPU, and an allowance for what CUDA takes.
+///   kCudaContextBytes      a context with its kernels loaded: 300 to 600 MB by GPU and driver
+///   kCublasWorkspaceBytes  of matrix products, what cuBLASLt advises for the newest GPUs
+inline constexpr int64_t kCudaContextBytes = int64_t{640} << 20;
+inline constexpr int64_t kCublasWorkspaceBytes = int64_t{32} << 20;
+KEEL_API MemoryEstimate estimate_gpu_memory(const TrainMemory& memory);
 
 /// A matrix product of a training step.
 struct TrainingProduct {
@@ -59,7 +70,13 @@ KEEL_API std::vector<TrainingProduct> training_products(const TrainSettings& set
 inline constexpr int64_t kLibraryAllowance = int64_t{64} << 20;
 KEEL_API int64_t automatic_micro_batch(const TrainSettings& settings);
 
-/// The largest divisor of the batch whose estimate is at most `limit_bytes`; 0 if there is none.
-KEEL_API int64_t largest_fitting_micro_batch(Context& ctx, const TrainSettings& settings, int64_t limit_bytes);
+/// What a micro-batch can be, ascending: the divisors of the batch.
+KEEL_API std::vector<int64_t> possible_micro_batches(const TrainSettings& settings);
+
+using EstimateMemory = std::function<MemoryEstimate(const TrainMemory&)>;
+
+/// The largest of them that takes at most `limit_bytes`; 0 if there is none. Throws Stopped on a signal.
+KEEL_API int64_t largest_fitting_micro_batch(const TrainSettings& settings, int64_t limit_bytes,
+                                             const EstimateMemory& estimate);
 
 }  // namespace keel

@@ -1,0 +1,57 @@
+#include "keel/train/plan_time.h"
+
+#include <algorithm>
+
+#include "keel/model/parameters.h"
+
+namespace keel {
+namespace {
+
+/// How often something happens that follows every `every`-th step (0: none) and the last.
+double times_with_last(int64_t steps, int64_t every) {
+  return static_cast<double>(every > 0 ? (steps + every - 1) / every : 1);
+}
+
+TimeEstimate with_seconds_per_token(const RunSetup& setup, double seconds_per_token) {
+  const TrainSettings& s = setup.settings;
+  TimeEstimate time;
+  time.train = seconds_per_token * static_cast<double>(s.steps) * static_cast<double>(s.tokens_per_step());
+  if (setup.validation) {
+    time.validate = times_with_last(s.steps, s.validate.every_steps) * seconds_per_token / 3 *
+                    static_cast<double>(validation_targets(s, *setup.validation));
+  }
+  double saves = times_with_last(s.steps, s.checkpoint.every_steps) + static_cast<double>(s.checkpoint.at.size());
+  if (s.checkpoint.every_seconds > 0) saves += time.train / s.checkpoint.every_seconds;
+  time.save = saves * static_cast<double>(kCheckpointArrays) * sizeof(float) *
+              static_cast<double>(count_parameters(s.model).total) / kSaveBytesPerSecond;
+  return time;
+}
+
+/// Bytes that a step moves at least.
+double step_traffic(const TrainSettings& settings, const TrainMemory& memory) {
+  const auto bytes = [&](MemoryKind kind) { return static_cast<double>(memory.arena.bytes(kind)); };
+  const auto passes = static_cast<double>(settings.batch_sequences / memory.micro_batch_sequences);
+  const double pass = 2 * (bytes(MemoryKind::weights) + bytes(MemoryKind::gradients) + bytes(MemoryKind::activations));
+  const double update =
+      2 * bytes(MemoryKind::weights) + bytes(MemoryKind::gradients) + 2 * bytes(MemoryKind::optimizer);
+  return passes * pass + update;
+}
+
+}  // namespace
+
+TimeEstimate estimate_time(const RunSetup& setup, double product_rate) {
+  const TrainSettings& s = setup.settings;
+  return with_seconds_per_token(setup,
+                                train_flops_per_token(s.model, s.sequence_length()) / (product_rate * kProductShare));
+}
+
+TimeEstimate estimate_time(const RunSetup& setup, const PlanDevice& device, const TrainMemory& memory) {
+  const TrainSettings& s = setup.settings;
+  const double computing =
+      train_flops_per_token(s.model, s.sequence_length()) / (device.fp32_flops_per_second * kAssumedUtilisation);
+  const double moving =
+      step_traffic(s, memory) / static_cast<double>(s.tokens_per_step()) / device.memory_bytes_per_second;
+  return with_seconds_per_token(setup, std::max(computing, moving));
+}
+
+}  // namespace keel

@@ -1,0 +1,66 @@
+#include "keel/train/train_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "keel/base/error.h"
+
+namespace keel {
+namespace {
+
+TrainSettings small_settings() {
+  Config config(train_schema());
+  config.apply(JsonDocument(R"({
+    "model": {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 2, "vocab_size": 500},
+    "data": {"sequence_length": 32},
+    "train": {"steps": 10, "batch_sequences": 12, "micro_batch_sequences": 2},
+    "optimizer": {"learning_rate": 0.01}
+  })",
+                            "small.json", ErrorKind::config),
+               ConfigLayer::file);
+  return resolve_settings(config, {});
+}
+
+TEST(TrainMemory, MicroBatchesAreTheDivisorsOfTheBatch) {
+  TrainSettings s = small_settings();
+  EXPECT_EQ(possible_micro_batches(s), (std::vector<int64_t>{1, 2, 3, 4, 6, 12}));
+  s.batch_sequences = 49;
+  EXPECT_EQ(possible_micro_batches(s), (std::vector<int64_t>{1, 7, 49}));
+  s.batch_sequences = 1;
+  EXPECT_EQ(possible_micro_batches(s), (std::vector<int64_t>{1}));
+}
+
+TEST(TrainMemory, LargestIsTheLastThatFitsToTheByte) {
+  const TrainSettings s = small_settings();
+  for (const int64_t sequences : possible_micro_batches(s)) {
+    const int64_t bytes = estimate_gpu_memory(plan_training(s, sequences)).total_bytes();
+    EXPECT_EQ(largest_fitting_micro_batch(s, bytes, estimate_gpu_memory), sequences);
+    EXPECT_LT(largest_fitting_micro_batch(s, bytes - 1, estimate_gpu_memory), sequences);
+  }
+  EXPECT_EQ(largest_fitting_micro_batch(s, 1000, estimate_gpu_memory), 0);
+}
+
+/// The same arrays whatever the device: fp32 masters, gradients, optimiser state, activations, each in the arena.
+TEST(TrainMemory, GpusTakeTheArenaAndTheAllowance) {
+  const TrainSettings s = small_settings();
+  const TrainMemory memory = plan_training(s, 4);
+  const MemoryEstimate gpu = estimate_gpu_memory(memory);
+  EXPECT_EQ(gpu.arena_bytes, memory.arena.total_bytes());
+  EXPECT_EQ(gpu.library_bytes, kCudaContextBytes + kCublasWorkspaceBytes);
+  const int64_t parameters = 4 * memory.layout.size;
+  EXPECT_GE(memory.arena.bytes(MemoryKind::weights), parameters);
+  EXPECT_GE(memory.arena.bytes(MemoryKind::gradients), parameters);
+  EXPECT_GE(memory.arena.bytes(MemoryKind::optimizer), 2 * parameters);
+}
+
+TEST(TrainMemory, CpusAddWhatTheProcessHoldsAndEachThreadTakes) {
+  const TrainSettings s = small_settings();
+  const TrainMemory memory = plan_training(s, 4);
+  Context one(1), two(2);
+  const MemoryEstimate nothing_held = estimate_memory(one, memory, s, 0);
+  EXPECT_EQ(nothing_held.arena_bytes, memory.arena.total_bytes());
+  EXPECT_EQ(estimate_memory(one, memory, s, 5'000'000).library_bytes, nothing_held.library_bytes + 5'000'000);
+  EXPECT_GT(estimate_memory(two, memory, s, 0).library_bytes, nothing_held.library_bytes);
+}
+
+}  // namespace
+}  // namespace keel

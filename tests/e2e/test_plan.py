@@ -1,0 +1,154 @@
+"""keel-train --plan: for this machine's CPU and for GPUs by name, without training or allocating."""
+import json
+import os
+import random
+import re
+import subprocess
+
+from keel_files import write_megatron
+from keel_tools import ToolTest, tool
+from train_memory import Watch, is_sanitized
+
+GPUS = {"a100-40": 40, "a100-80": 80, "h100": 80, "h200": 141, "b200": 180, "l4": 24, "l40s": 48, "rtx4090": 24, "rtx5090": 32}  # GB on the box
+KINDS = ("weights", "gradients", "optimizer", "activations", "workspace", "libraries")
+
+
+class Plan(ToolTest):
+    def setUp(self):
+        super().setUp()
+        rng = random.Random(7)
+        write_megatron(self.dir / "data", [[rng.randrange(300) for _ in range(50000)]])
+
+    def write(self, width=64, blocks=4, length=64, batch=12, **train):
+        train = {"steps": 100, "batch_sequences": batch, **train}
+        (self.dir / "train.json").write_text(json.dumps({
+            "model": {"vocab_size": 32000, "hidden_size": width, "intermediate_size": 11 * width // 4, "num_hidden_layers": blocks, "num_attention_heads": max(1, width // 64)},
+            "data": {"sequence_length": length}, "train": train, "optimizer": {"learning_rate": 3e-4}}))
+
+    def arguments(self, *extra):
+        return ["--config", self.dir / "train.json", "--data", self.dir / "data", "--plan", "--threads", "1", *extra]
+
+    def plan(self, *extra, code=0):
+        """(results, CompletedProcess)"""
+        result = self.check("keel-train", *self.arguments("--report", self.dir / "plan.json", "--force", *extra), code=code)
+        return json.loads((self.dir / "plan.json").read_text())["results"], result
+
+    def test_each_gpu(self):
+        self.write()
+        on_cpu, _ = self.plan()
+        for name, gigabytes in GPUS.items():
+            with self.subTest(device=name):
+                results, result = self.plan("--plan-device", name)
+                device, memory = results["device"], results["memory"]
+                self.assertEqual(device["name"], name)
+                self.assertTrue(0.9 * gigabytes < device["memory_bytes"] / 1e9 < 1.08 * gigabytes, device)
+                self.assertEqual(results["memory_limit_bytes"], device["memory_bytes"])
+                for kind in KINDS[:-1]:  # fp32 masters, gradients and optimiser, as here
+                    self.assertEqual(memory[f"{kind}_bytes"], on_cpu["memory"][f"{kind}_bytes"], kind)
+                self.assertTrue(300e6 < memory["libraries_bytes"] < 1.5e9)
+                self.assertEqual(memory["total_bytes"], sum(memory[f"{kind}_bytes"] for kind in KINDS))
+                self.assertEqual((results["fits"], results["largest_micro_batch_sequences"]), (True, 12))
+                for same in ("parameters", "flops_per_token", "tokens", "parameter_classes"):
+                    self.assertEqual(results[same], on_cpu[same], same)
+                self.assertNotIn("measured_product_flops_per_second", results)
+                self.assertIn(f"({name})", result.stdout)
+                self.assertRegex(result.stdout, r"CUDA \(an estimate\) +\d+ MB")
+                self.assertRegex(result.stdout, r"planned in fp32.*do not count")
+                self.assertIn("assumed, not measured", result.stdout)
+
+    def test_time_on_a_gpu_follows_from_its_peak(self):
+        self.write(width=2048, blocks=16, length=512, batch=64, micro_batch_sequences=16)
+        results, _ = self.plan("--plan-device", "h200")
+        device = results["device"]
+        seconds = results["flops_per_token"] * results["tokens"] / (device["fp32_flops_per_second"] * device["assumed_utilisation"])
+        self.assertAlmostEqual(results["estimated_train_seconds"] / seconds, 1, places=9)
+        self.write(width=512, length=16, batch=2, micro_batch_sequences=1)  # so few tokens that moving the weights takes longer
+        results, _ = self.plan("--plan-device", "h200")
+        weights, gradients, optimizer, activations = (results["memory"][f"{kind}_bytes"] for kind in KINDS[:4])
+        step = 2 * 2 * (weights + gradients + activations) + 2 * weights + gradients + 2 * optimizer
+        self.assertAlmostEqual(results["estimated_train_seconds"] / (step * results["steps"] / device["memory_bytes_per_second"]), 1, places=9)
+
+    def test_the_cpu_is_the_default(self):
+        self.write()
+        default, result = self.plan()
+        self.assertEqual(default["device"]["name"], "cpu")
+        self.assertEqual(sorted(default["device"]), ["memory_bytes", "name"])
+        self.assertEqual(default["memory_limit_bytes"], default["device"]["memory_bytes"])
+        self.assertGreater(default["measured_product_flops_per_second"], 0)
+        named, _ = self.plan("--plan-device", "cpu")
+        self.assertEqual(named["device"], default["device"])
+        self.assertNotIn("device ", result.stdout)
+
+    def test_micro_batches_are_compared(self):
+        self.write(micro_batch_sequences=3)
+        results, result = self.plan("--plan-device", "h200")
+        rows = results["micro_batches"]
+        self.assertEqual([row["sequences"] for row in rows], [1, 2, 3, 4, 6, 12])  # two on each side, and the largest
+        sizes = [row["total_bytes"] for row in rows]
+        self.assertEqual(sizes, sorted(set(sizes)))
+        self.assertEqual(sizes[2], results["memory"]["total_bytes"])
+        self.assertRegex(result.stdout, r"\n  3 +\d+ MB  this run's\n  4 +\d+ MB\n")
+        for device in ("cpu", "h200"):
+            with self.subTest(device=device):  # a limit between two of them
+                rows = self.plan("--plan-device", device)[0]["micro_batches"]
+                limit = (rows[3]["total_bytes"] + rows[4]["total_bytes"]) // 2
+                results, _ = self.plan("--plan-device", device, "--set", f"train.memory_limit={limit}")
+                self.assertEqual((results["memory_limit_bytes"], results["largest_micro_batch_sequences"]), (limit, 4))
+                self.assertEqual([row["fits"] for row in results["micro_batches"]], [True, True, True, True, False])
+
+    def test_the_largest_micro_batch_where_the_run_does_not_fit(self):
+        self.write(width=1024, blocks=24, length=2048, batch=64, micro_batch_sequences=64)
+        results, result = self.plan("--plan-device", "a100-40", code=6)
+        largest = results["largest_micro_batch_sequences"]
+        self.assertTrue(1 <= largest < 64 and not results["fits"], results)
+        self.assertIn(largest, [row["sequences"] for row in results["micro_batches"]])
+        self.assertIsNone(results["estimated_seconds"])
+        self.assertIn(f"train.micro_batch_sequences={largest} fits", result.stderr)
+        self.assertTrue(self.plan("--plan-device", "a100-40", "--set", f"train.micro_batch_sequences={largest}")[0]["fits"])
+
+    def test_not_even_one_sequence(self):
+        self.write(width=2048, blocks=24, length=8192, batch=4)
+        _, result = self.plan("--plan-device", "rtx5090", code=6)
+        found = re.search(r"not even one sequence at a time fits: data\.sequence_length=(\d+) or a smaller model does, or --plan-device (\S+)", result.stderr)
+        self.assertTrue(found, result.stderr)
+        self.assertIn("not even one fits", result.stdout)
+        self.assertTrue(self.plan("--plan-device", found[2])[0]["fits"])
+        self.write(width=2048, blocks=24, length=int(found[1]), batch=4, micro_batch_sequences=1)
+        self.assertTrue(self.plan("--plan-device", "rtx5090")[0]["fits"])
+        self.write(width=16384, blocks=64, length=64, batch=4)  # no device holds its weights alone
+        self.assertRegex(self.plan("--plan-device", "b200", code=6)[1].stderr, r"fits: only a smaller model does$")
+
+    def test_seven_billion_parameters_take_no_memory_here(self):
+        self.write(width=4096, blocks=32, length=4096, batch=1024)
+        out = open(self.dir / "out.txt", "w+")
+        self.addCleanup(out.close)
+        process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments("--plan-device", "h200"))], stdout=out, stderr=out)
+        watch = Watch(process.pid)
+        while process.poll() is None:
+            watch.look()
+        self.assertEqual(process.returncode, 0)
+        out.seek(0)
+        self.assertIn("6.84G parameters", out.read())
+        used = os.times()
+        self.assertLess(used.children_user + used.children_system, 2)  # 0.05 s of a release build
+        if not is_sanitized():
+            self.assertLess(watch.resident, 100e6)
+
+    def test_misuse(self):
+        self.write()
+        for name, near in (("h20", "h200"), ("a100", "a100-40"), ("rtx490", "rtx4090"), ("cp", "cpu")):
+            with self.subTest(name=name):
+                error = self.check("keel-train", *self.arguments("--plan-device", name), code=2).stderr
+                self.assertIn("--plan-device", error)
+                if name != "a100":
+                    self.assertIn(f"did you mean '{near}'?", error)
+        run = ["--config", self.dir / "train.json", "--data", self.dir / "data", "--out", self.dir / "run", "--plan-device", "h200"]
+        self.assertIn("--plan-device needs --plan", self.check("keel-train", *run, code=2).stderr)
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_names_are_completed(self):
+        for shell in ("bash", "zsh", "fish"):
+            with self.subTest(shell=shell):
+                script = self.check("keel-train", "--completions", shell).stdout
+                for name in ("cpu", *GPUS):
+                    self.assertIn(name, script)

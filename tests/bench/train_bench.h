@@ -1,0 +1,88 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "keel/base/error.h"
+#include "keel/train/trainer.h"
+
+// What benchmarks of whole training steps share: a model by a few numbers, tokens, options --NAME VALUE over defaults.
+namespace keel::bench {
+
+/// A headerless file of pseudo-random ids, removed at the end.
+class RandomTokens {
+ public:
+  RandomTokens(int64_t count, int64_t vocab)
+      : path_(std::filesystem::temp_directory_path() / fmt::format("keel-bench-{}.bin", ::getpid())) {
+    std::vector<uint16_t> tokens(count);
+    uint64_t state = 1;
+    for (uint16_t& token : tokens) {
+      state = state * 6364136223846793005U + 1442695040888963407U;
+      token = static_cast<uint16_t>((state >> 33) % static_cast<uint64_t>(vocab));
+    }
+    std::ofstream(path_, std::ios::binary)
+        .write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(count * 2));
+  }
+  ~RandomTokens() { std::filesystem::remove(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline TrainSettings settings_of(const nlohmann::json& a) {
+  TrainSettings s;
+  const int64_t width = a["width"], heads = std::max<int64_t>(2, width / 32);
+  s.model = resolved({.vocab_size = a["vocab"],
+                      .hidden_size = width,
+                      .intermediate_size = 3 * width,
+                      .num_hidden_layers = a["sublayers"].get<int64_t>() / 2,
+                      .num_attention_heads = heads,
+                      .num_key_value_heads = heads / 2,
+                      .max_position_embeddings = a["sequence"],
+                      .residual_scheme = a["scheme"]});
+  s.data.sequence_length = a["sequence"];
+  s.data.vocab_size = s.model.vocab_size;
+  s.batch_sequences = s.micro_batch_sequences = a["tokens"].get<int64_t>() / s.data.sequence_length;
+  s.steps = s.schedule.steps = 1000;
+  s.optimizer.learning_rate = 1e-3;
+  for (ClassSettings& own : s.optimizer.classes) own = {.learning_rate = 1e-3, .weight_decay = 0.01, .eps = 1e-8};
+  return s;
+}
+
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// Replaces defaults by what the command line says, then runs; the exit code.
+template <class Run>
+int run_with_options(int argc, char** argv, nlohmann::json options, Run run) {
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string key = std::string(argv[i]).substr(2);
+    if (!options.contains(key)) {
+      fmt::print(stderr, "unknown option {}\n", argv[i]);
+      return 2;
+    }
+    if (options[key].is_string()) {
+      options[key] = argv[i + 1];
+    } else {
+      options[key] = std::stoll(argv[i + 1]);
+    }
+  }
+  try {
+    return run(options);
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}: error: {}\n", argv[0], error.what());
+    return exit_code(error.kind());
+  }
+}
+
+}  // namespace keel::bench

@@ -122,16 +122,4 @@ ParameterCount count_parameters(const ModelConfig& config) {
   return count;
 }
 
-double train_flops_per_token(const ModelConfig& c, int64_t sequence_length) {
-  const auto T = static_cast<double>(sequence_length);
-  double keys = 0;  // of an average query, over all blocks
-  for (int64_t block = 0; block < c.num_hidden_layers; ++block) {
-    const double window = c.window(block) > 0 ? std::min(T, static_cast<double>(c.window(block))) : T;
-    keys += window - window * (window - 1) / (2 * T);
-  }
-  // Two products of head_dim multiply-adds for every key; the backward pass costs twice that.
-  const double attention = keys * static_cast<double>(c.query_size()) * 2 * 2 * 3;
-  return 6.0 * static_cast<double>(count_parameters(c).in_products) + attention;
-}
-
 }  // namespace keel

@@ -96,9 +96,4 @@ struct ParameterCount {
 };
 KEEL_API ParameterCount count_parameters(const ModelConfig& config);
 
-/// Floating-point operations of one token's training step (forward and backward, multiply and add counted apart): six
-/// for every parameter in a product, and the causal attention products at this sequence length; recomputation not
-/// counted.
-KEEL_API double train_flops_per_token(const ModelConfig& config, int64_t sequence_length);
-
 }  // namespace keel

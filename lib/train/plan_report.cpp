@@ -10,6 +10,7 @@
 #include "keel/base/process.h"
 #include "keel/base/quantity.h"
 #include "keel/base/signals.h"
+#include "keel/model/flops.h"
 #include "keel/model/parameters.h"
 #include "keel/train/plan_time.h"
 #include "keel/train/throughput.h"
@@ -275,6 +276,8 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
   r["largest_micro_batch_sequences"] = plan.largest_micro_batch;
   r["micro_batches"] = micro_batches_json(settings, target, plan);
   set_number(r, "flops_per_token", flops);
+  set_number(r, "recompute_flops_per_token",
+             recompute_flops_per_token(settings.model, settings.sequence_length(), settings.recompute_segment));
   r["tokens_per_step"] = settings.tokens_per_step();
   r["steps"] = settings.steps;
   r["tokens"] = tokens;

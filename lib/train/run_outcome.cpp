@@ -7,6 +7,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/signals.h"
+#include "keel/model/flops.h"
 
 namespace keel {
 

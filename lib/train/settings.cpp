@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/base/quantity.h"
+#include "keel/model/flops.h"
 #include "keel/model/parameters.h"
 
 namespace keel {

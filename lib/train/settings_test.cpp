@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "keel/base/error.h"
+#include "keel/model/flops.h"
 #include "keel/train/train_memory.h"
 
 namespace keel {

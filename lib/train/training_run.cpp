@@ -15,6 +15,7 @@
 #include "keel/base/signals.h"
 #include "keel/base/utf8.h"
 #include "keel/data/unigram.h"
+#include "keel/model/flops.h"
 #include "keel/model/model_config_json.h"
 #include "keel/train/trainer.h"
 #include "keel/train/trainer_state.h"

@@ -10,6 +10,7 @@
 #include "keel/base/clock.h"
 #include "keel/base/process.h"
 #include "keel/data/token_shards.h"
+#include "keel/model/flops.h"
 #include "keel/train/throughput.h"
 #include "keel/train/trainer.h"
 #include "train_bench.h"

@@ -12,12 +12,18 @@ double times_with_last(int64_t steps, int64_t every) {
   return static_cast<double>(every > 0 ? (steps + every - 1) / every : 1);
 }
 
+double all_flops_per_token(const TrainSettings& s) {
+  return train_flops_per_token(s.model, s.sequence_length()) + recomputed_flops_per_token(s);
+}
+
+/// Of training; validation is its forward pass alone.
 TimeEstimate with_seconds_per_token(const RunSetup& setup, double seconds_per_token) {
   const TrainSettings& s = setup.settings;
   TimeEstimate time;
   time.train = seconds_per_token * static_cast<double>(s.steps) * static_cast<double>(s.tokens_per_step());
+  const double passes = 3 * all_flops_per_token(s) / train_flops_per_token(s.model, s.sequence_length());
   if (setup.validation) {
-    time.validate = times_with_last(s.steps, s.validate.every_steps) * seconds_per_token / 3 *
+    time.validate = times_with_last(s.steps, s.validate.every_steps) * seconds_per_token / passes *
                     static_cast<double>(validation_targets(s, *setup.validation));
   }
   double saves = times_with_last(s.steps, s.checkpoint.every_steps) + static_cast<double>(s.checkpoint.at.size());
@@ -39,16 +45,23 @@ double step_traffic(const TrainSettings& settings, const TrainMemory& memory) {
 
 }  // namespace
 
+double recomputed_flops_per_token(const TrainSettings& s) {
+  if (s.recompute_segment == 0) return 0;
+  const double head = 6 * static_cast<double>(s.model.vocab_size) * static_cast<double>(s.model.hidden_size);
+  const double forward = (train_flops_per_token(s.model, s.sequence_length()) - head) / 3;
+  const int64_t sublayers = s.model.sublayers();
+  // Segments begin at multiples of their length: the last one may be shorter.
+  const int64_t last = (sublayers - 1) % s.recompute_segment + 1;
+  return forward * static_cast<double>(sublayers - last) / static_cast<double>(sublayers);
+}
+
 TimeEstimate estimate_time(const RunSetup& setup, double product_rate) {
-  const TrainSettings& s = setup.settings;
-  return with_seconds_per_token(setup,
-                                train_flops_per_token(s.model, s.sequence_length()) / (product_rate * kProductShare));
+  return with_seconds_per_token(setup, all_flops_per_token(setup.settings) / (product_rate * kProductShare));
 }
 
 TimeEstimate estimate_time(const RunSetup& setup, const PlanDevice& device, const TrainMemory& memory) {
   const TrainSettings& s = setup.settings;
-  const double computing =
-      train_flops_per_token(s.model, s.sequence_length()) / (device.fp32_flops_per_second * kAssumedUtilisation);
+  const double computing = all_flops_per_token(s) / (device.fp32_flops_per_second * kAssumedUtilisation);
   const double moving =
       step_traffic(s, memory) / static_cast<double>(s.tokens_per_step()) / device.memory_bytes_per_second;
   return with_seconds_per_token(setup, std::max(computing, moving));

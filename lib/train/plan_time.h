@@ -13,6 +13,9 @@ struct TimeEstimate {
   double total() const { return train + validate + save; }
 };
 
+/// FLOPs of train.recompute beside train_flops_per_token: the sublayers' forward pass once more, but for the last segment.
+KEEL_API double recomputed_flops_per_token(const TrainSettings& settings);
+
 /// Checkpoints: hashing, writing and syncing.
 inline constexpr double kSaveBytesPerSecond = 300e6;
 /// A checkpoint's arrays: weights and AdamW's two averages.

@@ -1,6 +1,7 @@
 #include "keel/train/plan_report.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -218,19 +219,33 @@ const PlanDevice* fitting_device(const TrainSettings& settings) {
   return found;
 }
 
+/// The mode of recomputation with which one sequence at a time fits: the one that costs least memory of those that keep
+/// a block's stream or that of about sqrt(M / 16) blocks; "" if neither does, or the run recomputes already.
+std::string fitting_recomputation(const TrainSettings& run, int64_t limit, const EstimateMemory& estimate) {
+  if (run.recompute_segment > 0) return "";
+  const double blocks = std::sqrt(static_cast<double>(run.model.num_hidden_layers) / 16);
+  for (const std::string& mode :
+       {std::string("block"), fmt::format("every:{}", std::max<int64_t>(2, std::llround(blocks)))}) {
+    TrainSettings settings = run;
+    settings.recompute_segment = recompute_segment(mode).value();
+    if (one_sequence_fits(settings, limit, estimate)) return mode;
+  }
+  return "";
+}
+
 std::string what_would_fit(const TrainSettings& settings, const Target& target, const TrainPlanReport& plan) {
   if (plan.largest_micro_batch > 0) {
     return fmt::format("train.micro_batch_sequences={} fits", plan.largest_micro_batch);
   }
-  std::string text = "not even one sequence at a time fits: ";
-  if (const int64_t length = fitting_length(settings, plan.limit_bytes, target.estimate); length > 0) {
-    text += fmt::format("data.sequence_length={} or a smaller model does", length);
-  } else {
-    text += "only a smaller model does";
-  }
-  if (target.gpu == nullptr || plan.limit_bytes < target.memory_bytes) return text;
-  const PlanDevice* larger = fitting_device(settings);
-  return text + (larger != nullptr ? fmt::format(", or --plan-device {}", larger->name) : "");
+  std::string text = "not even one sequence at a time fits; one does with ";
+  const std::string mode = fitting_recomputation(settings, plan.limit_bytes, target.estimate);
+  if (!mode.empty()) text += fmt::format("train.recompute={}, ", mode);
+  const int64_t length = fitting_length(settings, plan.limit_bytes, target.estimate);
+  if (length > 0) text += fmt::format("data.sequence_length={}, ", length);
+  const bool limited = target.gpu == nullptr || plan.limit_bytes < target.memory_bytes;
+  const PlanDevice* larger = limited ? nullptr : fitting_device(settings);
+  if (larger != nullptr) text += fmt::format("--plan-device {}, ", larger->name);
+  return text + "a smaller model";
 }
 
 std::string time_text(const TrainSettings& settings, const TimeEstimate& time) {
@@ -254,6 +269,8 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
   const MemoryEstimate estimate = target.estimate(memory);
   const ParameterCount parameters = count_parameters(settings.model);
   const double flops = train_flops_per_token(settings.model, settings.sequence_length());
+  const double recomputed =
+      recompute_flops_per_token(settings.model, settings.sequence_length(), settings.recompute_segment);
   const int64_t tokens = settings.steps * settings.tokens_per_step();
 
   TrainPlanReport plan;
@@ -276,8 +293,7 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
   r["largest_micro_batch_sequences"] = plan.largest_micro_batch;
   r["micro_batches"] = micro_batches_json(settings, target, plan);
   set_number(r, "flops_per_token", flops);
-  set_number(r, "recompute_flops_per_token",
-             recompute_flops_per_token(settings.model, settings.sequence_length(), settings.recompute_segment));
+  set_number(r, "recomputed_flops_per_token", recomputed);
   r["tokens_per_step"] = settings.tokens_per_step();
   r["steps"] = settings.steps;
   r["tokens"] = tokens;
@@ -288,8 +304,9 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
   plan.text = fmt::format("model       {} parameters, {} sublayers, width {}, scheme {}\n",
                           format_count(static_cast<double>(parameters.total)), settings.model.sublayers(),
                           settings.model.hidden_size, settings.model.residual_scheme);
-  plan.text += fmt::format("run         {} steps of {} tokens = {} tokens, {} FLOPs a token\n", settings.steps,
-                           settings.tokens_per_step(), format_count(static_cast<double>(tokens)), format_count(flops));
+  plan.text += fmt::format("run         {} steps of {} tokens = {} tokens, {} FLOPs a token{}\n", settings.steps,
+                           settings.tokens_per_step(), format_count(static_cast<double>(tokens)), format_count(flops),
+                           recomputed > 0 ? ", " + format_count(recomputed) + " recomputed" : "");
   plan.text += device_text(target);
   plan.text +=
       fmt::format("micro-batch {} of {} sequences; ", settings.micro_batch_sequences, settings.batch_sequences) +

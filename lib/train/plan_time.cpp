@@ -13,20 +13,19 @@ double times_with_last(int64_t steps, int64_t every) {
   return static_cast<double>(every > 0 ? (steps + every - 1) / every : 1);
 }
 
-/// Forward and backward, and what is computed again.
-double step_flops_per_token(const TrainSettings& s) {
+double all_flops_per_token(const TrainSettings& s) {
   return train_flops_per_token(s.model, s.sequence_length()) +
          recompute_flops_per_token(s.model, s.sequence_length(), s.recompute_segment);
 }
 
-/// Seconds that a token of training takes.
+/// Of training; validation is its forward pass alone.
 TimeEstimate with_seconds_per_token(const RunSetup& setup, double seconds_per_token) {
   const TrainSettings& s = setup.settings;
-  const double forward_share = train_flops_per_token(s.model, s.sequence_length()) / 3 / step_flops_per_token(s);
   TimeEstimate time;
   time.train = seconds_per_token * static_cast<double>(s.steps) * static_cast<double>(s.tokens_per_step());
+  const double passes = 3 * all_flops_per_token(s) / train_flops_per_token(s.model, s.sequence_length());
   if (setup.validation) {
-    time.validate = times_with_last(s.steps, s.validate.every_steps) * seconds_per_token * forward_share *
+    time.validate = times_with_last(s.steps, s.validate.every_steps) * seconds_per_token / passes *
                     static_cast<double>(validation_targets(s, *setup.validation));
   }
   double saves = times_with_last(s.steps, s.checkpoint.every_steps) + static_cast<double>(s.checkpoint.at.size());
@@ -49,13 +48,12 @@ double step_traffic(const TrainSettings& settings, const TrainMemory& memory) {
 }  // namespace
 
 TimeEstimate estimate_time(const RunSetup& setup, double product_rate) {
-  const TrainSettings& s = setup.settings;
-  return with_seconds_per_token(setup, step_flops_per_token(s) / (product_rate * kProductShare));
+  return with_seconds_per_token(setup, all_flops_per_token(setup.settings) / (product_rate * kProductShare));
 }
 
 TimeEstimate estimate_time(const RunSetup& setup, const PlanDevice& device, const TrainMemory& memory) {
   const TrainSettings& s = setup.settings;
-  const double computing = step_flops_per_token(s) / (device.fp32_flops_per_second * kAssumedUtilisation);
+  const double computing = all_flops_per_token(s) / (device.fp32_flops_per_second * kAssumedUtilisation);
   const double moving =
       step_traffic(s, memory) / static_cast<double>(s.tokens_per_step()) / device.memory_bytes_per_second;
   return with_seconds_per_token(setup, std::max(computing, moving));

@@ -68,6 +68,21 @@ class Plan(ToolTest):
         step = 2 * 2 * (weights + gradients + activations) + 2 * weights + gradients + 2 * optimizer
         self.assertAlmostEqual(results["estimated_train_seconds"] / (step * results["steps"] / device["memory_bytes_per_second"]), 1, places=9)
 
+    def test_recomputation_is_planned(self):
+        self.write(width=1024, blocks=9, length=512, batch=16, micro_batch_sequences=8)
+        plain, _ = self.plan("--plan-device", "h200")
+        self.assertEqual(plain["recomputed_flops_per_token"], 0)
+        head = 6 * 32000 * 1024
+        for mode, last in (("branch", 1), ("block", 2), ("every:4", 2)):  # sublayers of the last segment, of 18
+            with self.subTest(mode=mode):
+                results, result = self.plan("--plan-device", "h200", "--set", f"train.recompute={mode}")
+                self.assertLess(results["memory"]["activations_bytes"], plain["memory"]["activations_bytes"])
+                self.assertEqual(results["flops_per_token"], plain["flops_per_token"])
+                again = (plain["flops_per_token"] - head) / 3 * (18 - last) / 18
+                self.assertAlmostEqual(results["recomputed_flops_per_token"] / again, 1, places=12)
+                self.assertAlmostEqual(results["estimated_train_seconds"] / plain["estimated_train_seconds"], 1 + again / plain["flops_per_token"], places=9)
+                self.assertRegex(result.stdout, r"FLOPs a token, \S+ recomputed")
+
     def test_the_cpu_is_the_default(self):
         self.write()
         default, result = self.plan()
@@ -109,14 +124,15 @@ class Plan(ToolTest):
     def test_not_even_one_sequence(self):
         self.write(width=2048, blocks=24, length=8192, batch=4)
         _, result = self.plan("--plan-device", "rtx5090", code=6)
-        found = re.search(r"not even one sequence at a time fits: data\.sequence_length=(\d+) or a smaller model does, or --plan-device (\S+)", result.stderr)
+        found = re.search(r"not even one sequence at a time fits; one does with train\.recompute=(\S+), data\.sequence_length=(\d+), --plan-device (\S+), a smaller model$", result.stderr)
         self.assertTrue(found, result.stderr)
         self.assertIn("not even one fits", result.stdout)
-        self.assertTrue(self.plan("--plan-device", found[2])[0]["fits"])
-        self.write(width=2048, blocks=24, length=int(found[1]), batch=4, micro_batch_sequences=1)
+        self.assertTrue(self.plan("--plan-device", "rtx5090", "--set", f"train.recompute={found[1]}")[0]["fits"])
+        self.assertTrue(self.plan("--plan-device", found[3])[0]["fits"])
+        self.write(width=2048, blocks=24, length=int(found[2]), batch=4, micro_batch_sequences=1)
         self.assertTrue(self.plan("--plan-device", "rtx5090")[0]["fits"])
         self.write(width=16384, blocks=64, length=64, batch=4)  # no device holds its weights alone
-        self.assertRegex(self.plan("--plan-device", "b200", code=6)[1].stderr, r"fits: only a smaller model does$")
+        self.assertRegex(self.plan("--plan-device", "b200", code=6)[1].stderr, r"one does with a smaller model$")
 
     def test_seven_billion_parameters_take_no_memory_here(self):
         self.write(width=4096, blocks=32, length=4096, batch=1024)

@@ -19,6 +19,11 @@ class Memory(TrainMemoryTest):
                 with self.subTest(scheme=scheme, threads=threads):
                     self.check_plan(self.config(model(256, 32, residual_scheme=scheme), 256, 4), threads, ["--force"])
 
+    def test_recomputation(self):
+        for mode in ("branch", "block", "every:8"):
+            with self.subTest(mode=mode):
+                self.check_plan(self.config(model(256, 32), 256, 8, recompute=mode), 2, ["--force"])
+
     def test_small_passes_that_add_up(self):
         self.check_plan(self.config(model(256, 32), 128, 2, batch=4))
 
@@ -30,7 +35,7 @@ class Memory(TrainMemoryTest):
     def test_a_large_vocabulary(self):
         for threads in (1, 2):
             with self.subTest(threads=threads):
-                self.check_plan(self.config(model(256, 2, vocab_size=50304), 256, 8), threads, ["--force"])
+                self.check_plan(self.config(model(128, 16, vocab_size=50304), 256, 8), threads, ["--force"])
 
     def test_many_small_tensors(self):
         """What the process keeps of each tensor's name and shape counts here."""

@@ -5,74 +5,43 @@
 #include <complex>
 #include <map>
 
-#include "keel/model/decoder_ref.h"
+#include "keel/model/decoder_backward_ref.h"
+#include "keel/model/decoder_test_support.h"
 #include "support/numeric.h"
 
 namespace keel {
 namespace {
 
-using testing::Random;
+using decoder_testing::Case;
+using decoder_testing::small;
 using Complex = std::complex<double>;
-
-/// A small model with parameters away from their initial values, a batch, and buffers for both.
-struct Case {
-  ModelConfig config;
-  ParameterLayout layout;
-  std::vector<float> weights, gradients, batch_weights;
-  reference::DecoderBatch batch;
-  ArenaPlan arena_plan;
-  DecoderPlan plan;
-
-  Case(ModelConfig c, std::vector<int32_t> cu_seqlens, uint64_t seed, bool masked = false, bool training = true,
-       int64_t segment = 0)
-      : config(resolved(c)), layout(parameter_layout(config)) {
-    Random random(seed);
-    weights.assign(layout.size, 0);
-    gradients.assign(layout.size, std::numeric_limits<float>::quiet_NaN());
-    for (const Parameter& p : layout.parameters) {
-      for (int64_t i = 0; i < p.size; ++i) {
-        const bool starts_at_one = !p.is_matrix() && !p.name.ends_with("bias") && !p.name.ends_with("exponent");
-        weights[p.offset + i] = static_cast<float>(starts_at_one ? 1 + 0.2 * random.normal() : 0.3 * random.normal());
-      }
-    }
-    batch.cu_seqlens = std::move(cu_seqlens);
-    for (size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
-      for (int32_t n = batch.cu_seqlens[s]; n < batch.cu_seqlens[s + 1]; ++n) {
-        batch.positions.push_back(n - batch.cu_seqlens[s]);
-        batch.tokens.push_back(static_cast<int32_t>(random.integer(0, config.vocab_size - 1)));
-        batch.targets.push_back(static_cast<int32_t>(random.integer(0, config.vocab_size - 1)));
-        batch.weights.push_back(masked && random.uniform() < 0.4 ? 0 : 1);
-      }
-    }
-    batch_weights.assign(batch.weights.begin(), batch.weights.end());
-    const int64_t N = batch.cu_seqlens.back();
-    plan = plan_decoder(config, all_sublayers(config),
-                        {.max_tokens = N, .max_positions = N, .training = training, .segment = segment}, arena_plan);
-  }
-
-  ParameterBuffers parameters() {
-    return {
-        .layout = &layout, .weights = {weights.data(), {layout.size}}, .gradients = {gradients.data(), {layout.size}}};
-  }
-
-  template <class T>
-  static View<const T, 1> view(const std::vector<T>& v) {
-    return {v.data(), {static_cast<int64_t>(v.size())}};
-  }
-  FlatBatch flat() const {
-    return {.tokens = view(batch.tokens),
-            .targets = view(batch.targets),
-            .positions = view(batch.positions),
-            .weights = view(batch_weights),
-            .cu_seqlens = view(batch.cu_seqlens)};
-  }
-};
 
 /// |g - g_ref|_2 <= 1e-5 |g_ref|_2 for each tensor: some twenty operations deep, each within a few sqrt(n) u of exact,
 /// u = 6e-8.
 constexpr double kTensorTolerance = 1e-5;
 
-void expect_matches_reference(Case& c) {
+/// Gradients of every parameter but the model's constants.
+std::vector<double> complex_step_gradient(const Case& c) {
+  std::vector<Complex> at(c.weights.begin(), c.weights.end());
+  const reference::Decoder<Complex> model(c.config, c.layout, at, c.batch);
+  std::vector<double> gradient(at.size());
+  for (const Parameter& p : c.layout.parameters) {
+    if (p.frozen) continue;
+    for (int64_t i = p.offset; i < p.offset + p.size; ++i) {
+      at[i].imag(testing::kComplexStep);
+      gradient[i] = std::imag(model.loss()) / testing::kComplexStep;
+      at[i].imag(0);
+    }
+  }
+  return gradient;
+}
+
+std::vector<double> reference_gradient(const Case& c) {
+  const std::vector<double> weights(c.weights.begin(), c.weights.end());
+  return reference::DecoderBackward<double>(c.config, c.layout, weights, c.batch)().parameters;
+}
+
+void expect_gradients(Case& c, const std::vector<double>& expected) {
   Context ctx(2);
   const Arena arena(c.arena_plan);
   Decoder decoder(ctx, c.config, c.plan, arena);
@@ -82,26 +51,20 @@ void expect_matches_reference(Case& c) {
     ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
   }
 
-  std::vector<Complex> at(c.weights.begin(), c.weights.end());
-  const reference::DecoderLoss<Complex> loss(c.config, c.layout, at, c.batch);
-  const double expected_loss = std::real(loss());
+  const std::vector<double> weights(c.weights.begin(), c.weights.end());
+  const double expected_loss = reference::Decoder<double>(c.config, c.layout, weights, c.batch).loss();
   EXPECT_TRUE(testing::is_close(scalars[0].loss_sum, expected_loss, 1e-6 * expected_loss))
       << scalars[0].loss_sum << " " << expected_loss;
   // Single numbers are sums that may cancel: those of one kind are compared together.
   std::map<std::string, std::pair<double, double>> single;
   for (const Parameter& p : c.layout.parameters) {
-    if (p.frozen) {
-      for (int64_t i = p.offset; i < p.offset + p.size; ++i) ASSERT_EQ(c.gradients[i], 0) << p.name;
-      continue;
-    }
     double difference = 0, norm = 0;
     for (int64_t i = p.offset; i < p.offset + p.size; ++i) {
-      at[i].imag(testing::kComplexStep);
-      const double expected = std::imag(loss()) / testing::kComplexStep;
-      at[i].imag(0);
-      difference += (c.gradients[i] - expected) * (c.gradients[i] - expected);
-      norm += expected * expected;
+      ASSERT_TRUE(!p.frozen || c.gradients[i] == 0) << p.name;
+      difference += (c.gradients[i] - expected[i]) * (c.gradients[i] - expected[i]);
+      norm += expected[i] * expected[i];
     }
+    if (p.frozen) continue;
     EXPECT_GT(norm, 0) << p.name;
     if (p.size == 1) {
       auto& [sum_difference, sum_norm] = single[p.name.substr(p.name.rfind('.'))];
@@ -117,15 +80,8 @@ void expect_matches_reference(Case& c) {
   }
 }
 
-ModelConfig small(const std::string& scheme) {
-  return {.vocab_size = 11,
-          .hidden_size = 6,
-          .intermediate_size = 5,
-          .num_hidden_layers = 2,
-          .num_attention_heads = 2,
-          .num_key_value_heads = 1,
-          .head_dim = 4,
-          .residual_scheme = scheme};
+void expect_matches_reference(Case& c) {
+  expect_gradients(c, complex_step_gradient(c));
 }
 
 TEST(Decoder, EveryGradientOfEverySchemeAgainstTheComplexStep) {
@@ -134,6 +90,23 @@ TEST(Decoder, EveryGradientOfEverySchemeAgainstTheComplexStep) {
     SCOPED_TRACE(scheme.name);
     Case c(small(std::string(scheme.name)), {0, 5, 9}, seed++);
     expect_matches_reference(c);
+  }
+}
+
+/// More sublayers, wider, and longer documents than complex steps reach.
+TEST(Decoder, SixSublayersOfEverySchemeAgainstTheReference) {
+  uint64_t seed = 100;
+  for (const ResidualScheme& scheme : residual_schemes()) {
+    SCOPED_TRACE(scheme.name);
+    const ModelConfig config{.vocab_size = 61,
+                             .hidden_size = 32,
+                             .intermediate_size = 48,
+                             .num_hidden_layers = 3,
+                             .num_attention_heads = 4,
+                             .num_key_value_heads = 2,
+                             .residual_scheme = std::string(scheme.name)};
+    Case c(config, {0, 23, 24, 57}, seed++, true);
+    expect_gradients(c, reference_gradient(c));
   }
 }
 

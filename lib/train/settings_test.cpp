@@ -7,6 +7,7 @@
 
 #include "keel/base/error.h"
 #include "keel/model/flops.h"
+#include "keel/model/residual_wiring.h"
 #include "keel/train/train_memory.h"
 
 namespace keel {
@@ -167,6 +168,19 @@ TEST(Settings, ClipOffIsInfinite) {
   EXPECT_TRUE(std::isinf(resolve_settings(with({"optimizer.clip=off"}), {}).optimizer.clip));
   EXPECT_TRUE(std::isinf(resolve_settings(with({"optimizer.clip=0"}), {}).optimizer.clip));
   EXPECT_EQ(resolve_settings(with({"optimizer.clip=null"}), {}).optimizer.clip, 1);
+}
+
+/// Where an outer norm or a scale stands over the skip, most of what a sublayer adds is below bf16's last place.
+TEST(Settings, StreamsInBf16AreRefusedByTheSchemesName) {
+  for (const ResidualScheme& scheme : residual_schemes()) {
+    const std::string name(scheme.name), chosen = "model.residual_scheme=" + name;
+    bool is_like_post_ln = false;
+    for (int64_t l = 0; l < 8; ++l) is_like_post_ln = is_like_post_ln || scheme.row(l, 4, {}).outer != NormKind::none;
+    expect_refused(
+        with({chosen.c_str(), "train.stream_dtype=bf16"}),
+        is_like_post_ln ? "train.stream_dtype bf16 with scheme '" + name + "'" : "train.stream_dtype bf16 is");
+    EXPECT_NO_THROW(resolve_settings(with({chosen.c_str(), "train.stream_dtype=fp32"}), {})) << name;
+  }
 }
 
 TEST(TrainMemory, AutomaticMicroBatchDividesTheBatchAndKeepsToTheLimit) {

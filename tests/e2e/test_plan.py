@@ -72,13 +72,14 @@ class Plan(ToolTest):
         self.write(width=1024, blocks=9, length=512, batch=16, micro_batch_sequences=8)
         plain, _ = self.plan("--plan-device", "h200")
         self.assertEqual(plain["recomputed_flops_per_token"], 0)
-        head = 6 * 32000 * 1024
-        for mode, last in (("branch", 1), ("block", 2), ("every:4", 2)):  # sublayers of the last segment, of 18
+        forward = (plain["flops_per_token"] - 6 * 32000 * 1024) / 3  # of the branches
+        last_mlp, last_block = 2 * 1024 * 3 * (11 * 1024 // 4), forward / 9
+        for mode, last in (("branch", last_mlp), ("block", last_block), ("every:4", last_block)):  # the last segment is not
             with self.subTest(mode=mode):
                 results, result = self.plan("--plan-device", "h200", "--set", f"train.recompute={mode}")
                 self.assertLess(results["memory"]["activations_bytes"], plain["memory"]["activations_bytes"])
                 self.assertEqual(results["flops_per_token"], plain["flops_per_token"])
-                again = (plain["flops_per_token"] - head) / 3 * (18 - last) / 18
+                again = forward - last
                 self.assertAlmostEqual(results["recomputed_flops_per_token"] / again, 1, places=12)
                 self.assertAlmostEqual(results["estimated_train_seconds"] / plain["estimated_train_seconds"], 1 + again / plain["flops_per_token"], places=9)
                 self.assertRegex(result.stdout, r"FLOPs a token, \S+ recomputed")

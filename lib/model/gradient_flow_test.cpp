@@ -313,7 +313,7 @@ double largest_cosine(const std::vector<double>& dz, const std::vector<double>& 
   return largest;
 }
 
-/// 7.4.6 in fp32: behind an outer norm with eps = 0 the gradient of z is orthogonal to z, whatever stands behind it.
+/// 7.4.6 in fp32: the gradient of what enters an outer norm with eps = 0 is orthogonal to it, whatever stands behind.
 TEST(GradientFlow, GradientsBeforeANormAreOrthogonalToItsInput) {
   constexpr int64_t kRows = 24, d = 512;
   constexpr int64_t kSize = kRows * d;
@@ -334,6 +334,7 @@ TEST(GradientFlow, GradientsBeforeANormAreOrthogonalToItsInput) {
         SeamBackward backward{.x = forward.x, .F = forward.F, .a = forward.a, .b = forward.b};
         forward.outer_gain = backward.outer_gain = {gain.data(), {d}};
         forward.outer_eps = backward.outer_eps = 0;
+        forward.inner_eps = backward.inner_eps = 0.1F;
         forward.y = {y.data(), {kRows, d}};
         backward.outer_r = forward.outer_r = {outer_r.data(), {kRows}};
         backward.d_outer_gain = {d_gain.data(), {d}};

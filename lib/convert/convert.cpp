@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <span>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -122,8 +124,14 @@ const char* torch_name(StoredType type) {
   return type == StoredType::F16 ? "float16" : type == StoredType::BF16 ? "bfloat16" : "float32";
 }
 
-/// Keys of Keel-family files that model_config_json does not write, and those that say how the weights are stored.
-constexpr std::array kOwnKeys{"mix_fraction", "admin_frozen", "auto_map", "residual_wiring", "torch_dtype", "dtype"};
+/// Keys that say how the weights are stored, and those of an export that is run by its own Python code.
+constexpr std::array kStorageKeys{"auto_map", "residual_wiring", "final_norm_type", "torch_dtype", "dtype"};
+/// Options of Keel-family files that model_config_json writes where they apply.
+constexpr std::array kSchemeOptions{"learnable_alpha", "mix_fraction", "norm_type", "admin_frozen"};
+
+bool is_among(std::string_view key, std::span<const char* const> keys) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
 
 Json config_json(const ModelFolder& source, const ModelConfig& config, const std::string& model_type,
                  const ConvertOptions& options, StoredType stored) {
@@ -132,7 +140,8 @@ Json config_json(const ModelFolder& source, const ModelConfig& config, const std
   const Json known = model_config_json(config, "keel");
   Json json = model_config_json(config, model_type);
   for (const auto& [key, value] : before.items()) {
-    const bool own = known.contains(key) || std::find(kOwnKeys.begin(), kOwnKeys.end(), key) != kOwnKeys.end();
+    const bool is_option = model_type != "keel" && is_among(key, kSchemeOptions);
+    const bool own = known.contains(key) || is_among(key, kStorageKeys) || is_option;
     if (!own && !json.contains(key)) json[key] = value;
   }
   json["torch_dtype"] = torch_name(stored);

@@ -15,8 +15,8 @@ namespace keel {
 
 enum class ModelFormat {
   keel,          ///< a Keel-family folder, whatever the scheme
-  hugging_face,  ///< a folder of the family that the model exactly is (llama, mistral, qwen2, qwen3), else a
-                 ///< Keel-family one with the Python code that transformers runs it with (trust_remote_code)
+  hugging_face,  ///< a folder of the family that the model exactly is (hugging_face_family()), else a Keel-family one
+                 ///< with the Python code that transformers runs it with (trust_remote_code)
 };
 
 struct ConvertOptions {

@@ -57,12 +57,32 @@ ModelConfig qwen3_defaults() {
   return c;
 }
 
+ModelConfig olmo2_defaults() {
+  ModelConfig c = llama_defaults();
+  c.vocab_size = 50304;
+  c.rms_norm_eps = 1e-5;
+  c.residual_scheme = "olmo2";
+  return c;
+}
+
 std::span<const Family> families() {
-  static const std::array list{
-      Family{"keel", "KeelForCausalLM", {}}, Family{"llama", "LlamaForCausalLM", llama_defaults()},
-      Family{"mistral", "MistralForCausalLM", mistral_defaults()},
-      Family{"qwen2", "Qwen2ForCausalLM", qwen2_defaults()}, Family{"qwen3", "Qwen3ForCausalLM", qwen3_defaults()}};
+  static const std::array list{Family{"keel", "KeelForCausalLM", {}},
+                               Family{"llama", "LlamaForCausalLM", llama_defaults()},
+                               Family{"mistral", "MistralForCausalLM", mistral_defaults()},
+                               Family{"qwen2", "Qwen2ForCausalLM", qwen2_defaults()},
+                               Family{"qwen3", "Qwen3ForCausalLM", qwen3_defaults()},
+                               Family{"olmo2", "Olmo2ForCausalLM", olmo2_defaults()}};
   return list;
+}
+
+/// Whether the family's config.json has biases of all attention projections as an option.
+bool has_attention_bias(const std::string& type) {
+  return type == "llama" || type == "qwen3" || type == "olmo2" || type == "keel";
+}
+
+/// Whether the family's attention may have a window.
+bool has_windows(const std::string& type) {
+  return type != "llama" && type != "olmo2";
 }
 
 const Family& family_of(const ConfigReader& read) {
@@ -204,7 +224,7 @@ void read_window(const ConfigReader& read, const std::string& type, ModelConfig&
   if (read.has("sliding_window")) c.sliding_window = read.integer("sliding_window", 0);
   c.sliding_layers = read_layer_types(read, c.num_hidden_layers);
   const bool qwen = type == "qwen2" || type == "qwen3";
-  if (type == "llama" || (qwen && !read.boolean("use_sliding_window", false))) c.sliding_window = 0;
+  if (!has_windows(type) || (qwen && !read.boolean("use_sliding_window", false))) c.sliding_window = 0;
   if (qwen && c.sliding_window == 0 && read.boolean("use_sliding_window", false) && !read.has("sliding_window")) {
     c.sliding_window = 4096;
   }
@@ -214,14 +234,14 @@ void read_window(const ConfigReader& read, const std::string& type, ModelConfig&
     for (int64_t block = 0; block < c.num_hidden_layers; ++block) c.sliding_layers.push_back(block >= first);
   }
   const bool any = std::find(c.sliding_layers.begin(), c.sliding_layers.end(), true) != c.sliding_layers.end();
-  if (any && c.sliding_window == 0 && type != "llama") {
+  if (any && c.sliding_window == 0 && has_windows(type)) {
     throw read.error("layer_types", "layer_types names sliding_attention, but no sliding_window is set");
   }
   if (c.sliding_window == 0) c.sliding_layers.clear();
 }
 
 void read_biases(const ConfigReader& read, const std::string& type, ModelConfig& c) {
-  if (type == "llama" || type == "qwen3" || type == "keel") c.attention_bias = read.boolean("attention_bias", false);
+  if (has_attention_bias(type)) c.attention_bias = read.boolean("attention_bias", false);
   if (type == "llama" || type == "keel") c.mlp_bias = read.boolean("mlp_bias", false);
   if (type != "keel") return;
   c.qkv_bias = read.boolean("qkv_bias", false);
@@ -286,13 +306,13 @@ Json layer_types_json(const ModelConfig& c) {
 }
 
 void write_attention_options(const std::string& type, const ModelConfig& c, Json& json) {
-  if (type == "llama" || type == "qwen3" || type == "keel") json["attention_bias"] = c.attention_bias;
+  if (has_attention_bias(type)) json["attention_bias"] = c.attention_bias;
   if (type == "llama" || type == "keel") json["mlp_bias"] = c.mlp_bias;
   if (type == "keel") {
     json["qkv_bias"] = c.qkv_bias;
     json["qk_norm"] = c.qk_norm;
   }
-  if (type == "llama") return;
+  if (!has_windows(type)) return;
   json["sliding_window"] = c.sliding_window > 0 ? Json(c.sliding_window) : Json();
   if (type == "qwen2" || type == "qwen3") json["use_sliding_window"] = c.sliding_window > 0;
   if (!c.sliding_layers.empty() || type == "qwen2" || type == "qwen3") json["layer_types"] = layer_types_json(c);
@@ -301,9 +321,12 @@ void write_attention_options(const std::string& type, const ModelConfig& c, Json
 }  // namespace
 
 std::string hugging_face_family(const ModelConfig& c) {
-  const bool plain = c.residual_scheme == "pre" && !c.norm_type && c.has_final_norm();
+  const bool plain = c.norm_type.value_or(NormKind::rms) == NormKind::rms && c.has_final_norm();
   const bool own_head_dim = c.head_dim * c.num_attention_heads != c.hidden_size;
-  if (!plain) return "keel";
+  if (plain && c.residual_scheme == "olmo2") {
+    return c.qkv_bias || c.mlp_bias || c.sliding_window > 0 || own_head_dim ? "keel" : "olmo2";
+  }
+  if (!plain || c.residual_scheme != "pre") return "keel";
   const bool opens_as_llama = c.hidden_size % c.num_attention_heads == 0;  // LlamaConfig refuses others
   if (c.qk_norm) return c.qkv_bias || c.mlp_bias ? "keel" : "qwen3";
   if (c.qkv_bias && !c.attention_bias) return c.mlp_bias || own_head_dim ? "keel" : "qwen2";
@@ -323,7 +346,7 @@ Json model_config_json(const ModelConfig& c, const std::string& model_type) {
   json["num_hidden_layers"] = c.num_hidden_layers;
   json["num_attention_heads"] = c.num_attention_heads;
   json["num_key_value_heads"] = c.num_key_value_heads;
-  if (model_type != "qwen2") json["head_dim"] = c.head_dim;
+  if (model_type != "qwen2" && model_type != "olmo2") json["head_dim"] = c.head_dim;
   json["max_position_embeddings"] = c.max_position_embeddings;
   json["hidden_act"] = "silu";
   json["rms_norm_eps"] = c.rms_norm_eps;

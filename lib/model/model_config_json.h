@@ -9,7 +9,8 @@
 namespace keel {
 
 /// The model_type of config.json files: keel, or the family of Hugging Face models that a config is exactly one of
-/// (scheme pre with its final norm and nothing that the family does not know): llama, mistral, qwen2, qwen3.
+/// (scheme pre, or olmo2 for olmo2, with its final norm, RMS norms and nothing that the family does not know): llama,
+/// mistral, qwen2, qwen3, olmo2.
 KEEL_API std::string hugging_face_family(const ModelConfig& config);
 
 /// config.json of a model folder of that family (hugging_face_family(config), or keel for any). A Keel-family file has

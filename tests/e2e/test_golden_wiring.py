@@ -6,17 +6,9 @@ of the next, is masked out."""
 import json
 import math
 
-from keel_files import read_lines, read_safetensors, write_megatron, write_safetensors
+from keel_files import read_lines, read_safetensors, write_megatron
 from keel_tools import ToolTest
-
-
-def model_config(config, length):
-    return {"model_type": "keel", "architectures": ["KeelForCausalLM"], "vocab_size": config["vocab"], "hidden_size": config["width"],
-            "intermediate_size": config["ffn"], "num_hidden_layers": config["blocks"], "num_attention_heads": config["heads"],
-            "num_key_value_heads": config["kv_heads"], "max_position_embeddings": length, "rms_norm_eps": config["eps"],
-            "rope_theta": config["theta"], "tie_word_embeddings": config["tied"], "residual_scheme": config["scheme"],
-            "residual_alpha": config["alpha"], "mix_fraction": config["mix_fraction"], "final_norm": config["final_norm"],
-            "admin_frozen": config["admin_frozen"], "hidden_act": "silu", "attention_bias": False}
+from wiring_cases import wiring_cases, write_case
 
 
 def stream(data, packed, masked):
@@ -48,23 +40,17 @@ def probe(values):
 class GoldenWiring(ToolTest):
     def cases(self):
         folder = self.data("golden", "wiring")
-        for path in sorted(folder.glob("*.json")):
-            case = json.loads(path.read_text())
-            if "train" in case:
-                yield folder, case
+        return [(folder, case) for case in wiring_cases(folder)]
 
     def prepare(self, folder, case, options):
         """Writes data, model folder and config; returns keel-train's arguments."""
         work = self.dir / case["case"]
-        work.mkdir()
         data = read_safetensors(folder / case["files"]["data"])
         length = data["tokens"][0][2]
         batch = data["tokens"][0][1]
+        write_case(folder, case, work, length)
         documents, mask = stream(data, case["options"]["packed"], case["options"]["masked"])
         write_megatron(work / "data", documents, mask)
-        matrices, small = (read_safetensors(folder / case["files"][k]) for k in ("matrices", "small"))
-        write_safetensors(work / "model.safetensors", {n: small.get(n) or matrices[n] for n in case["parameters"]})
-        (work / "config.json").write_text(json.dumps(model_config(case["config"], length)))
         optimizer = case["optimizer"]
         accumulate = case["options"]["accumulate"]
         deep = case["options"].get("deep", False)

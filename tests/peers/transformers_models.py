@@ -140,6 +140,14 @@ CASES = {
     "qwen3-layer-types": case("qwen3", head_dim=8, use_sliding_window=True, sliding_window=3, attention_bias=True,
                               layer_types=sliding(False, True, True)),
     "qwen3-head-dim-absent": case("qwen3", without("head_dim"), head_dim=128),
+    "olmo2-plain": case("olmo2", shard="9KB"),
+    "olmo2-bias": case("olmo2", transformers_4, "bf16", attention_bias=True, num_key_value_heads=1),
+    "olmo2-tied": case("olmo2", transformers_4, "f16", tie_word_embeddings=True, rms_norm_eps=1e-6, num_key_value_heads=4),
+    "olmo2-sparse": case("olmo2", sparse, num_key_value_heads=4),
+    "olmo2-llama3": case("olmo2", rope_parameters={**LLAMA3, "rope_theta": 5e5}),
+    "olmo2-head-dim": case("olmo2", with_keys(head_dim=8), head_dim=8),
+    "olmo2-foreign-keys": case("olmo2", with_keys(mlp_bias=True, qk_norm=True, sliding_window=5, norm_type="ln",
+                                                  residual_scheme="post", final_norm=False)),
     "qwen3-llama3": case("qwen3", rope_parameters={**LLAMA3, "rope_theta": 1e6}, head_dim=16),
 }
 
@@ -249,6 +257,40 @@ EXPORTS = {
     "keel-v1": ("KeelForCausalLM", "bpe", dict(residual_scheme="keel_v1")),
     "post": ("KeelForCausalLM", "spm", dict(residual_scheme="post", rms_norm_eps=1e-3)),
     "keel-final-norm": ("KeelForCausalLM", "bpe", dict(final_norm=True)),
+    "keel-learned": ("KeelForCausalLM", "bpe", dict(residual_alpha=3.0, learnable_alpha=True)),
+    "keel-ln": ("KeelForCausalLM", "spm", dict(norm_type="ln", final_norm=True)),
+    "keel-v1-learned-ln": ("KeelForCausalLM", "bpe", dict(residual_scheme="keel_v1", learnable_alpha=True, norm_type="ln")),
+    "attempt1": ("KeelForCausalLM", "bpe", dict(residual_scheme="keel_attempt1")),
+    "attempt2-learned": ("KeelForCausalLM", "bpe", dict(residual_scheme="keel_attempt2", learnable_alpha=True)),
+    "attempt3-ln": ("KeelForCausalLM", "bpe", dict(residual_scheme="keel_attempt3", norm_type="ln")),
+    "post-ln": ("KeelForCausalLM", "bpe", dict(residual_scheme="post", norm_type="ln", qk_norm=True)),
+    "pre-ln": ("KeelForCausalLM", "bpe", dict(residual_scheme="pre", norm_type="ln", attention_bias=True, mlp_bias=True)),
+    "pre-rms": ("LlamaForCausalLM", "bpe", dict(residual_scheme="pre", norm_type="rms")),
+    "deepnorm": ("KeelForCausalLM", "spm", dict(residual_scheme="deepnorm")),
+    "deepnorm-learned-rms": ("KeelForCausalLM", "bpe", dict(residual_scheme="deepnorm", residual_alpha=2.0,
+                                                            learnable_alpha=True, norm_type="rms")),
+    "deepnorm-final-norm": ("KeelForCausalLM", "bpe", dict(residual_scheme="deepnorm", final_norm=True)),
+    "hybrid": ("KeelForCausalLM", "bpe", dict(residual_scheme="hybrid", qkv_bias=True)),
+    "hybrid-ln": ("KeelForCausalLM", "bpe", dict(residual_scheme="hybrid", norm_type="ln", head_dim=10)),
+    "hybrid-star": ("KeelForCausalLM", "spm", dict(residual_scheme="hybrid_star", tie_word_embeddings=True)),
+    "mix": ("KeelForCausalLM", "bpe", dict(residual_scheme="mix")),
+    "mix-two-thirds-ln": ("KeelForCausalLM", "bpe", dict(residual_scheme="mix", mix_fraction=0.6, norm_type="ln")),
+    "mix-none": ("KeelForCausalLM", "bpe", dict(residual_scheme="mix", mix_fraction=0.0)),
+    "admin": ("KeelForCausalLM", "bpe", dict(residual_scheme="admin")),
+    "admin-frozen-rms": ("KeelForCausalLM", "bpe", dict(residual_scheme="admin", admin_frozen=True, norm_type="rms")),
+    "lns": ("KeelForCausalLM", "bpe", dict(residual_scheme="lns", sliding_window=6)),
+    "lns-ln": ("KeelForCausalLM", "bpe", dict(residual_scheme="lns", norm_type="ln")),
+    "sandwich": ("KeelForCausalLM", "bpe", dict(residual_scheme="sandwich", tie_word_embeddings=True)),
+    "sandwich-ln": ("KeelForCausalLM", "bpe", dict(residual_scheme="sandwich", norm_type="ln", qk_norm=True)),
+    "rezero": ("KeelForCausalLM", "spm", dict(residual_scheme="rezero")),
+    "rezero-ln": ("KeelForCausalLM", "bpe", dict(residual_scheme="rezero", final_norm=True, norm_type="ln")),
+    "layerscale": ("KeelForCausalLM", "bpe", dict(residual_scheme="layerscale")),
+    "olmo2": ("Olmo2ForCausalLM", "bpe", dict(residual_scheme="olmo2")),
+    "olmo2-options": ("Olmo2ForCausalLM", "spm", dict(residual_scheme="olmo2", attention_bias=True, num_key_value_heads=1,
+                                                      tie_word_embeddings=True, rms_norm_eps=1e-6, rope_theta=300.0)),
+    "olmo2-ln": ("KeelForCausalLM", "bpe", dict(residual_scheme="olmo2", norm_type="ln")),
+    "olmo2-head-dim": ("KeelForCausalLM", "bpe", dict(residual_scheme="olmo2", head_dim=10)),
+    "olmo2-window": ("KeelForCausalLM", "bpe", dict(residual_scheme="olmo2", sliding_window=6, qkv_bias=True)),
 }
 # Keys that a folder's config.json can have and a run's cannot.
 EDITED = {
@@ -363,10 +405,14 @@ def export_models(out, names):
             check_export(out / name, "KeelForCausalLM")
 
 
-def main():
+def be_quiet():
     torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+
+
+def main():
+    be_quiet()
     command, out, *names = sys.argv[1:]
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,31 @@
 """Configuration of Keel-family models for transformers (loaded with trust_remote_code=True)."""
+from typing import NamedTuple
+
 from transformers import PretrainedConfig
 
 
-class KeelConfig(PretrainedConfig):
-    """Llama's keys, the options of Mistral, Qwen2 and Qwen3, and `residual_wiring`: one row a sublayer
-    (attention and feed-forward take turns) with the keys inner, outer ("none" or "rms"), a and b of
+class Wiring(NamedTuple):
+    """How one residual sublayer with the branch F (attention or feed-forward network) is wired:
 
-        u = N_inner(x),   x' = N_outer(a x + b F(u))
+        u = ns * in_scale * N_inner(x),   z = (a * skip_scale) x + (b * branch_scale) N_branch(F(u)),   x' = N_outer(z)
+    """
+
+    inner: str = "none"  # norms: none, rms, ln
+    branch: str = "none"
+    outer: str = "none"
+    a: float = 1.0
+    b: float = 1.0
+    ns: float = 1.0
+    qkv: str = "none"  # RMS norms in attention: none, qk_head, qkv_head (each head), qk_full (all heads as one)
+    in_scale: str = "none"  # learned scales: none, vector, block (a scalar that the block's sublayers share),
+    skip_scale: str = "none"  # exponential (exp of a scalar)
+    branch_scale: str = "none"
+
+
+class KeelConfig(PretrainedConfig):
+    """Llama's keys, the options of Mistral, Qwen2 and Qwen3, a residual scheme and its options, and what the scheme
+    comes to: `residual_wiring`, one Wiring a sublayer (attention and feed-forward take turns) without the fields that
+    have their defaults, and `final_norm_type`. The model follows these two; keel's own programs follow the scheme.
     """
 
     model_type = "keel"
@@ -35,7 +54,12 @@ class KeelConfig(PretrainedConfig):
         layer_types=None,
         residual_scheme="keel",
         residual_alpha=None,
+        learnable_alpha=False,
+        mix_fraction=None,
+        norm_type=None,
+        admin_frozen=False,
         final_norm=None,
+        final_norm_type="rms",
         residual_wiring=None,
         use_cache=True,
         tie_word_embeddings=False,
@@ -63,7 +87,22 @@ class KeelConfig(PretrainedConfig):
         self.layer_types = layer_types
         self.residual_scheme = residual_scheme
         self.residual_alpha = residual_alpha
+        self.learnable_alpha = learnable_alpha
+        self.mix_fraction = mix_fraction
+        self.norm_type = norm_type
+        self.admin_frozen = admin_frozen
         self.final_norm = final_norm
+        self.final_norm_type = final_norm_type
         self.residual_wiring = residual_wiring
         self.use_cache = use_cache
         super().__init__(tie_word_embeddings=tie_word_embeddings, **kwargs)
+
+    def wiring_table(self):
+        """The Wiring of every sublayer."""
+        rows = self.residual_wiring or []
+        if len(rows) != 2 * self.num_hidden_layers:
+            raise ValueError(
+                f"residual_wiring has {len(rows)} rows for the {2 * self.num_hidden_layers} sublayers of "
+                f"{self.num_hidden_layers} blocks: keel-convert --to hf writes them"
+            )
+        return [Wiring(**row) for row in rows]

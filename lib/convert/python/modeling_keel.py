@@ -24,15 +24,23 @@ def widened(x):
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-class KeelRMSNorm(nn.Module):
-    def __init__(self, size, eps):
+class KeelNorm(nn.Module):
+    """g v / sqrt(mean(v^2) + eps), of an "ln" with v less its mean and a bias added."""
+
+    def __init__(self, kind, size, eps):
         super().__init__()
+        if kind not in ("rms", "ln"):
+            raise ValueError(f"norm '{kind}' is not known here")
         self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size)) if kind == "ln" else None
         self.eps = eps
 
     def forward(self, x):
-        wide = widened(x)
-        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight).to(x.dtype)
+        v = widened(x)
+        if self.bias is not None:
+            v = v - v.mean(-1, keepdim=True)
+        y = v * torch.rsqrt(v.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
+        return (y if self.bias is None else y + self.bias).to(x.dtype)
 
 
 def rope_frequencies(config):
@@ -60,19 +68,30 @@ def rotate(x, cos, sin):
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
+# Which of q, k and v a Wiring's qkv norms.
+NORMED = {"none": "", "qk_head": "qk", "qk_full": "qk", "qkv_head": "qkv"}
+
+
 class KeelAttention(nn.Module):
-    def __init__(self, config, block):
+    def __init__(self, config, block, qkv):
         super().__init__()
         self.block, self.config = block, config
-        heads, kv_heads, d = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        qkv_bias = config.attention_bias or config.qkv_bias
-        self.q_proj = nn.Linear(config.hidden_size, heads * d, bias=qkv_bias)
-        self.k_proj = nn.Linear(config.hidden_size, kv_heads * d, bias=qkv_bias)
-        self.v_proj = nn.Linear(config.hidden_size, kv_heads * d, bias=qkv_bias)
-        self.o_proj = nn.Linear(heads * d, config.hidden_size, bias=config.attention_bias)
-        if config.qk_norm:
-            self.q_norm = KeelRMSNorm(d, config.rms_norm_eps)
-            self.k_norm = KeelRMSNorm(d, config.rms_norm_eps)
+        d, eps = config.head_dim, config.rms_norm_eps
+        widths = {"q": config.num_attention_heads * d, "k": config.num_key_value_heads * d, "v": config.num_key_value_heads * d}
+        for name, width in widths.items():
+            projection = nn.Linear(config.hidden_size, width, bias=config.attention_bias or config.qkv_bias)
+            setattr(self, f"{name}_proj", projection)
+        self.o_proj = nn.Linear(widths["q"], config.hidden_size, bias=config.attention_bias)
+        for name in NORMED[qkv]:
+            setattr(self, f"{name}_norm", KeelNorm("rms", widths[name] if qkv == "qk_full" else d, eps))
+
+    def heads(self, name, u):
+        """q, k or v of every head, [batch, heads, length, head_dim]. A norm is as wide as its gain."""
+        x = getattr(self, f"{name}_proj")(u)
+        norm = getattr(self, f"{name}_norm", None)
+        if norm is not None:
+            x = norm(x.unflatten(-1, (-1, norm.weight.numel()))).flatten(-2)
+        return x.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
 
     def window(self):
         c = self.config
@@ -83,12 +102,7 @@ class KeelAttention(nn.Module):
     def forward(self, u, cos, sin, padding, cache):
         c = self.config
         batch, length = u.shape[:2]
-        q = self.q_proj(u).view(batch, length, c.num_attention_heads, c.head_dim)
-        k = self.k_proj(u).view(batch, length, c.num_key_value_heads, c.head_dim)
-        v = self.v_proj(u).view(batch, length, c.num_key_value_heads, c.head_dim).transpose(1, 2)
-        if c.qk_norm:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rotate(q.transpose(1, 2), cos, sin), rotate(k.transpose(1, 2), cos, sin)
+        q, k, v = rotate(self.heads("q", u), cos, sin), rotate(self.heads("k", u), cos, sin), self.heads("v", u)
         if cache is not None:
             k, v = cache.update(k, v, self.block)
         total = k.shape[2]
@@ -119,35 +133,80 @@ class KeelMLP(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(u)) * self.up_proj(u))
 
 
+def part_names(sublayer, wiring):
+    """What a block calls the parts of its "attention" or "feedforward" sublayer. As in the architectures that have
+    them, post_attention_layernorm is a norm of attention's output or else of the feed-forward network's input."""
+    if sublayer == "attention":
+        inner = "input_layernorm"
+    else:
+        inner = "post_attention_layernorm" if wiring.branch == "none" else "pre_feedforward_layernorm"
+    return {
+        "inner": inner,
+        "branch": f"post_{sublayer}_layernorm",
+        "outer": f"outer_{sublayer}_layernorm",
+        "in_scale": f"{sublayer}_input_scale",
+        "skip_scale": f"{sublayer}_skip_exponent" if wiring.skip_scale == "exponential" else f"{sublayer}_skip_scale",
+        "branch_scale": "residual_scale" if wiring.branch_scale == "block" else f"{sublayer}_branch_scale",
+    }
+
+
 class KeelBlock(nn.Module):
-    """Two sublayers and the norms that the wiring gives them: a wide stream, branches in `dtype`."""
+    """Two sublayers with the norms and scales that their wiring gives them: a wide stream, branches in `dtype`."""
 
-    def __init__(self, config, block):
+    def __init__(self, config, block, attention, feedforward):
         super().__init__()
-        self.attention_row, self.feedforward_row = config.residual_wiring[2 * block:2 * block + 2]
-        self.self_attn = KeelAttention(config, block)
+        self.wiring = {"attention": attention, "feedforward": feedforward}
+        self.names = {}
+        self.self_attn = KeelAttention(config, block, attention.qkv)
         self.mlp = KeelMLP(config)
-        for name, row, key in (
-            ("input_layernorm", self.attention_row, "inner"),
-            ("outer_attention_layernorm", self.attention_row, "outer"),
-            ("post_attention_layernorm", self.feedforward_row, "inner"),
-            ("outer_feedforward_layernorm", self.feedforward_row, "outer"),
-        ):
-            if row[key] == "rms":
-                setattr(self, name, KeelRMSNorm(config.hidden_size, config.rms_norm_eps))
-            elif row[key] != "none":
-                raise ValueError(f"norm '{row[key]}' is not known here")
+        for sublayer, wiring in self.wiring.items():
+            names = part_names(sublayer, wiring)
+            self.names[sublayer] = {part: name for part, name in names.items() if getattr(wiring, part) != "none"}
+            for part, name in self.names[sublayer].items():
+                self.add_part(config, part, name, getattr(wiring, part))
 
-    def norm(self, name, x):
-        return getattr(self, name)(x) if hasattr(self, name) else x
+    def add_part(self, config, part, name, kind):
+        if part in ("inner", "branch", "outer"):
+            setattr(self, name, KeelNorm(kind, config.hidden_size, config.rms_norm_eps))
+            return
+        if kind not in ("vector", "block", "exponential"):
+            raise ValueError(f"scale '{kind}' is not known here")
+        scale = torch.full((config.hidden_size if kind == "vector" else 1,), scale_start(name))
+        if part == "skip_scale" and config.admin_frozen:
+            self.register_buffer(name, scale)
+        else:
+            setattr(self, name, nn.Parameter(scale))
+
+    def part(self, sublayer, part):
+        name = self.names[sublayer].get(part)
+        return None if name is None else getattr(self, name)
+
+    def normed(self, sublayer, part, x):
+        norm = self.part(sublayer, part)
+        return x if norm is None else norm(x)
+
+    def scaled(self, sublayer, part, x):
+        scale = self.part(sublayer, part)
+        if scale is None:
+            return x
+        return (widened(scale).exp() if getattr(self.wiring[sublayer], part) == "exponential" else scale) * x
+
+    def step(self, sublayer, x, dtype, branch):
+        """The equations of Wiring."""
+        wiring = self.wiring[sublayer]
+        u = wiring.ns * self.scaled(sublayer, "in_scale", self.normed(sublayer, "inner", x))
+        f = self.normed(sublayer, "branch", widened(branch(u.to(dtype))))
+        z = wiring.a * self.scaled(sublayer, "skip_scale", x) + wiring.b * self.scaled(sublayer, "branch_scale", f)
+        return self.normed(sublayer, "outer", z)
 
     def forward(self, x, dtype, *attention_inputs):
-        row = self.attention_row
-        branch = self.self_attn(self.norm("input_layernorm", x).to(dtype), *attention_inputs)
-        x = self.norm("outer_attention_layernorm", row["a"] * x + row["b"] * widened(branch))
-        row = self.feedforward_row
-        branch = self.mlp(self.norm("post_attention_layernorm", x).to(dtype))
-        return self.norm("outer_feedforward_layernorm", row["a"] * x + row["b"] * widened(branch))
+        x = self.step("attention", x, dtype, lambda u: self.self_attn(u, *attention_inputs))
+        return self.step("feedforward", x, dtype, self.mlp)
+
+
+def scale_start(name):
+    """Learned scales start without an effect; what a scheme starts them at is in the weights."""
+    return 0.0 if name.endswith("_exponent") else 1.0
 
 
 class KeelPreTrainedModel(PreTrainedModel):
@@ -158,20 +217,26 @@ class KeelPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module):
         if isinstance(module, (nn.Linear, nn.Embedding)):
-            module.weight.data.normal_(0.0, self.config.initializer_range)
-            if getattr(module, "bias", None) is not None:
-                module.bias.data.zero_()
-        elif isinstance(module, KeelRMSNorm):
-            module.weight.data.fill_(1.0)
+            nn.init.normal_(module.weight, 0.0, self.config.initializer_range)
+        elif isinstance(module, KeelNorm):
+            nn.init.ones_(module.weight)
+        elif isinstance(module, KeelBlock):
+            for name, scale in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+                nn.init.constant_(scale, scale_start(name))
+        if isinstance(module, (nn.Linear, KeelNorm)) and module.bias is not None:
+            nn.init.zeros_(module.bias)
 
 
 class KeelModel(KeelPreTrainedModel):
     def __init__(self, config):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(KeelBlock(config, block) for block in range(config.num_hidden_layers))
+        rows = config.wiring_table()
+        self.layers = nn.ModuleList(
+            KeelBlock(config, block, *rows[2 * block:2 * block + 2]) for block in range(config.num_hidden_layers)
+        )
         if config.final_norm:
-            self.norm = KeelRMSNorm(config.hidden_size, config.rms_norm_eps)
+            self.norm = KeelNorm(config.final_norm_type, config.hidden_size, config.rms_norm_eps)
         self.post_init()
 
     def get_input_embeddings(self):

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "keel/base/files.h"
 #include "keel/convert/model_info.h"
+#include "keel/convert/modeling_keel.h"
 #include "support/errors.h"
 #include "support/model_files.h"
 #include "support/temp_dir.h"
@@ -42,6 +44,33 @@ TEST_F(Convert, EveryTensorIsCompared) {
   const ConvertedModel model = convert();
   EXPECT_EQ(verify_conversion(source(), result()), model.tensors);
   EXPECT_EQ(model_info(result())["config"], model_info(source())["config"]);
+}
+
+TEST(ModelingKeys, WiringWithoutDefaults) {
+  ModelConfig config = small_config();
+  config.residual_scheme = "hybrid_star";
+  config.norm_type = NormKind::ln;
+  Json json;
+  add_modeling_keys(config, json);
+  EXPECT_EQ(json["residual_wiring"], Json::parse(R"([{"inner": "ln", "qkv": "qkv_head"}, {"inner": "ln"},
+                                                     {"outer": "ln", "qkv": "qkv_head"}, {}])"));
+  EXPECT_EQ(json["final_norm"], true);
+  EXPECT_EQ(json["final_norm_type"], "ln");
+  config.residual_scheme = "lns";
+  config.norm_type.reset();
+  add_modeling_keys(config, json);
+  const double half = std::pow(2.0, -0.5);
+  EXPECT_EQ(json["residual_wiring"], Json({{{"inner", "rms"}},
+                                           {{"inner", "rms"}},
+                                           {{"inner", "rms"}, {"ns", half}},
+                                           {{"inner", "rms"}, {"ns", half}}}));
+  config.residual_scheme = "keel";
+  config.learnable_alpha = true;
+  json = Json::object();
+  add_modeling_keys(config, json);
+  EXPECT_EQ(json["residual_wiring"][2],
+            Json({{"inner", "rms"}, {"outer", "rms"}, {"a", 4.0}, {"skip_scale", "exponential"}}));
+  EXPECT_FALSE(json.contains("final_norm_type"));
 }
 
 TEST_F(Convert, KnowsWhichTypesKeepEveryValue) {

@@ -1,5 +1,7 @@
 #include "keel/convert/model_info.h"
 
+#include <string_view>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -8,6 +10,25 @@
 #include "keel/model/model_config_json.h"
 
 namespace keel {
+
+namespace {
+
+/// The options that a config sets, as "residual_alpha 2.5, learnable_alpha".
+std::string options_of(const Json& config) {
+  std::string options;
+  for (const char* key : {"residual_alpha", "learnable_alpha", "mix_fraction", "norm_type", "admin_frozen",
+                          "final_norm", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias", "sliding_window"}) {
+    const Json value = config.value(key, Json());
+    const bool is_default = value.is_null() || (value == Json(false) && key != std::string_view("final_norm"));
+    if (is_default) continue;
+    options += fmt::format("{}{}", options.empty() ? "" : ", ", key);
+    if (value.is_string()) options += " " + value.get<std::string>();
+    if (value.is_number() || value == Json(false)) options += " " + json_text(value);
+  }
+  return options;
+}
+
+}  // namespace
 
 Json model_info(const ModelFolder& folder) {
   const ModelTensors tensors = model_tensors(folder);
@@ -52,6 +73,7 @@ std::string model_info_text(const Json& info) {
   row("architecture", fmt::format("{}, residual scheme {}, {} sublayers ({} blocks)",
                                   info["model_type"].get<std::string>(), info["residual_scheme"].get<std::string>(),
                                   info["sublayers"].get<int64_t>(), number("num_hidden_layers")));
+  if (const std::string options = options_of(c); !options.empty()) row("options", options);
   row("width", fmt::format("{}, feed-forward {}, {} heads of {} ({} for keys and values)", number("hidden_size"),
                            number("intermediate_size"), number("num_attention_heads"), number("head_dim"),
                            number("num_key_value_heads")));

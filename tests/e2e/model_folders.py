@@ -24,11 +24,12 @@ def shapes(c):
     hd = c.get("head_dim") or d // h
     family = c["model_type"]
     qkv_bias, o_bias, mlp_bias = c.get("attention_bias") or family == "qwen2", c.get("attention_bias"), c.get("mlp_bias")
+    inner, branch = ("input_layernorm", "post_attention_layernorm"), ("post_attention_layernorm", "post_feedforward_layernorm")
     wanted = {"model.embed_tokens.weight": [c["vocab_size"], d], "model.norm.weight": [d]}
     if not c.get("tie_word_embeddings"):
         wanted["lm_head.weight"] = [c["vocab_size"], d]
     for i in range(c["num_hidden_layers"]):
-        layer = {"input_layernorm.weight": [d], "post_attention_layernorm.weight": [d]}
+        layer = {name + ".weight": [d] for name in (branch if family == "olmo2" else inner)}
         for name, rows, columns, bias in (("self_attn.q_proj", h * hd, d, qkv_bias), ("self_attn.k_proj", k * hd, d, qkv_bias),
                                           ("self_attn.v_proj", k * hd, d, qkv_bias), ("self_attn.o_proj", d, h * hd, o_bias),
                                           ("mlp.gate_proj", f, d, mlp_bias), ("mlp.up_proj", f, d, mlp_bias),
@@ -38,6 +39,8 @@ def shapes(c):
                 layer[name + ".bias"] = [rows]
         if family == "qwen3":
             layer["self_attn.q_norm.weight"] = layer["self_attn.k_norm.weight"] = [hd]
+        if family == "olmo2":
+            layer.update({"self_attn.q_norm.weight": [h * hd], "self_attn.k_norm.weight": [k * hd]})
         wanted.update({f"model.layers.{i}.{name}": shape for name, shape in layer.items()})
     return wanted
 

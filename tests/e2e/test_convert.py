@@ -20,7 +20,21 @@ FAMILIES = {
     "qwen2": llama_config(model_type="qwen2", architectures=["Qwen2ForCausalLM"], use_sliding_window=True, sliding_window=6,
                           max_window_layers=1, tie_word_embeddings=True),
     "qwen3": llama_config(model_type="qwen3", architectures=["Qwen3ForCausalLM"], head_dim=6, tie_word_embeddings=True),
+    "olmo2": llama_config(model_type="olmo2", architectures=["Olmo2ForCausalLM"], attention_bias=True),
 }
+# Options of schemes, as keel-train's config and a folder's config.json have them, and the family that they export as.
+SCHEMES = [
+    ("keel", dict(residual_scheme="keel", residual_alpha=2.5, learnable_alpha=True)), ("keel", dict(residual_scheme="keel_v1", norm_type="ln")),
+    ("keel", dict(residual_scheme="keel_attempt1")), ("keel", dict(residual_scheme="keel_attempt2", learnable_alpha=True)),
+    ("keel", dict(residual_scheme="keel_attempt3")), ("llama", dict(residual_scheme="pre", norm_type="rms")),
+    ("keel", dict(residual_scheme="pre", norm_type="ln")), ("keel", dict(residual_scheme="post", final_norm=True)),
+    ("keel", dict(residual_scheme="deepnorm", norm_type="rms", learnable_alpha=True)), ("keel", dict(residual_scheme="hybrid")),
+    ("keel", dict(residual_scheme="hybrid_star", norm_type="ln")), ("keel", dict(residual_scheme="mix", mix_fraction=0.5)),
+    ("keel", dict(residual_scheme="admin")), ("keel", dict(residual_scheme="admin", admin_frozen=True)),
+    ("keel", dict(residual_scheme="lns")), ("keel", dict(residual_scheme="sandwich")), ("olmo2", dict(residual_scheme="olmo2")),
+    ("keel", dict(residual_scheme="olmo2", final_norm=False)), ("keel", dict(residual_scheme="rezero")),
+    ("keel", dict(residual_scheme="layerscale", final_norm=False)),
+]
 
 
 class ConvertTest(ToolTest):
@@ -100,6 +114,43 @@ class RoundTrips(ConvertTest):
         self.convert(self.dir / "hf", "back", "--to", "keel")
         self.assertEqual(read_tensors(self.dir / "back"), read_tensors(self.dir / "run" / "checkpoints" / "step-00000003"))
         self.assertNotIn("auto_map", self.config("back"))
+
+    def test_every_scheme_and_option(self):
+        listed = json.loads(self.check("keel-analyze", "wiring", "--list-schemes", "--json").stdout)
+        self.assertEqual({s["name"] for s in listed["schemes"]}, {model["residual_scheme"] for _, model in SCHEMES})
+        for family, model in SCHEMES:
+            with self.subTest(**model):
+                for name in ("run", "hf", "keel"):
+                    shutil.rmtree(self.dir / name, ignore_errors=True)
+                checkpoint = self.trained(**model)
+                self.convert(checkpoint, "hf", "--to", "hf", "--verify")
+                self.convert(self.dir / "hf", "keel", "--to", "keel", "--verify")
+                before = read_tensors(checkpoint)
+                self.assertEqual(read_tensors(self.dir / "hf"), before)
+                self.assertEqual(read_tensors(self.dir / "keel"), before)
+                self.assertEqual(self.config("hf")["model_type"], family)
+                told = json.loads(self.check("keel-convert", checkpoint, "--info", "--json").stdout)
+                self.assertEqual(told["exports_as"], family)
+                said = self.check("keel-convert", checkpoint, "--info").stdout
+                for key, value in model.items():
+                    self.assertEqual(told["config"][key], value)
+                    self.assertIn(key if value is True else value if key == "residual_scheme" else f"{key} {json.dumps(value).strip(chr(34))}", said)
+                if family != "keel":
+                    continue
+                for key, value in model.items():
+                    self.assertEqual(self.config("hf")[key], value)
+                    self.assertEqual(self.config("keel")[key], value)
+
+    def test_options_of_other_schemes_stay_in_keel_folders(self):
+        config = llama_config(model_type="keel", architectures=["KeelForCausalLM"], residual_scheme="pre", mix_fraction=0.75,
+                              admin_frozen=True, learnable_alpha=False, norm_type=None)
+        source = write_model(self.dir / "source", config)
+        self.convert(source, "keel", "--to", "keel")
+        for key in ("mix_fraction", "admin_frozen", "learnable_alpha", "norm_type"):
+            self.assertEqual(self.config("keel")[key], config[key])
+        self.convert(source, "hf", "--to", "hf")
+        self.assertEqual(self.config("hf")["model_type"], "llama")
+        self.assertEqual({"mix_fraction", "admin_frozen", "learnable_alpha", "norm_type", "residual_scheme"} & set(self.config("hf")), set())
 
     def test_dtypes_round_to_nearest_even(self):
         config = llama_config()

@@ -247,6 +247,96 @@ class Configs(HostileTest):
         self.assertFalse((self.dir / "out").exists())
 
 
+class ResidualSchemes(HostileTest):
+    """Keel-family folders whose scheme, options and tensors contradict each other."""
+
+    def keel(self, tensors=None, **keys):
+        self.count += 1
+        folder = self.dir / f"keel-{self.count}"
+        folder.mkdir()
+        config = llama_config(model_type="keel", architectures=["KeelForCausalLM"], **{"residual_scheme": "pre", **keys})
+        (folder / "config.json").write_text(json.dumps(config, indent=1))
+        write_weights(folder, self.tensors("pre") if tensors is None else tensors)
+        return folder
+
+    def tensors(self, scheme):
+        """Of pre as Llama has them; of admin with outer LayerNorms and skip vectors in place of its norms."""
+        tensors = random_tensors(llama_config())
+        if scheme == "pre":
+            return tensors
+        wanted = {name: tensor for name, tensor in tensors.items() if "norm" not in name}
+        vector = tensors["model.norm.weight"]
+        for sublayer in ("attention", "feedforward"):
+            for block in range(2):
+                layer = f"model.layers.{block}."
+                wanted.update({layer + f"{sublayer}_skip_scale": vector, layer + f"outer_{sublayer}_layernorm.weight": vector,
+                               layer + f"outer_{sublayer}_layernorm.bias": vector})
+        return wanted
+
+    def test_the_folders_are_otherwise_good(self):
+        self.check("keel-convert", self.keel(), "--info")
+        self.check("keel-convert", self.keel(mix_fraction=7, admin_frozen=True, residual_alpha=None), "--info")
+        for frozen in (False, True):
+            admin = self.keel(self.tensors("admin"), residual_scheme="admin", admin_frozen=frozen)
+            self.check("keel-convert", admin, "--info")
+            self.check("keel-generate", admin, "--max-tokens", "2")
+
+    def test_options(self):
+        for names, keys in (
+                (["residual scheme 'kel'", "did you mean 'keel'"], dict(residual_scheme="kel")),
+                (["residual scheme ''"], dict(residual_scheme="")),
+                (["residual_scheme"], dict(residual_scheme=3)),
+                (["residual_alpha 2", "'pre'", "deepnorm"], dict(residual_alpha=2)),
+                (["residual_alpha", "above 0", "-1"], dict(residual_scheme="keel", residual_alpha=-1)),
+                (["residual_alpha", "above 0"], dict(residual_scheme="keel", residual_alpha=0)),
+                (["residual_alpha", "number"], dict(residual_scheme="keel", residual_alpha="x")),
+                (["learnable_alpha", "'olmo2'"], dict(residual_scheme="olmo2", learnable_alpha=True)),
+                (["learnable_alpha", "true or false"], dict(residual_scheme="keel", learnable_alpha=1)),
+                (["mix_fraction", "0 to 1", "1.5"], dict(residual_scheme="mix", mix_fraction=1.5)),
+                (["mix_fraction", "0 to 1", "-0.25"], dict(residual_scheme="mix", mix_fraction=-0.25)),
+                (["mix_fraction", "number"], dict(residual_scheme="mix", mix_fraction=[0.5])),
+                (["norm_type 'foo'", "rms", "ln"], dict(norm_type="foo")),
+                (["norm_type 'none'"], dict(norm_type="none")),
+                (["norm_type"], dict(norm_type=False)),
+                (["admin_frozen"], dict(residual_scheme="admin", admin_frozen="yes")),
+                (["final_norm"], dict(final_norm=1)),
+                (["qk_norm", "'hybrid'"], dict(residual_scheme="hybrid", qk_norm=True))):
+            folder = self.keel(**keys)
+            self.refuse(folder, ["config.json", *names])
+            self.refuse(folder, ["config.json", *names], tool_name="keel-convert", arguments=(self.dir / "out", "--to", "hf"))
+        self.assertFalse((self.dir / "out").exists())
+
+    def test_tensors(self):
+        admin, layer = self.tensors("admin"), "model.layers.1."
+        for name in (layer + "attention_skip_scale", layer + "outer_feedforward_layernorm.bias"):
+            for frozen in (False, True):
+                without = {key: tensor for key, tensor in admin.items() if key != name}
+                self.refuse(self.keel(without, residual_scheme="admin", admin_frozen=frozen), [name, "missing", "model.safetensors"])
+        narrow = {**admin, layer + "attention_skip_scale": ("F32", [1], b"\0" * 4)}
+        self.refuse(self.keel(narrow, residual_scheme="admin"), [layer + "attention_skip_scale", "[1]", "[8]"])
+        pre, vector = self.tensors("pre"), self.tensors("pre")["model.norm.weight"]
+        for name in ("outer_attention_layernorm.weight", "attention_skip_scale", "attention_skip_exponent", "residual_scale",
+                     "input_layernorm.bias", "self_attn.v_norm.weight"):
+            self.refuse(self.keel({**pre, layer + name: vector}), [layer + name, "not part of this model", "model.safetensors"])
+        self.refuse(self.keel(final_norm=False), ["model.norm.weight", "not part"])
+        self.refuse(self.keel(norm_type="ln"), [layer + "input_layernorm.bias", "missing"])
+        self.refuse(self.keel(residual_scheme="keel"), ["outer_attention_layernorm.weight", "missing"])
+        self.refuse(self.keel(residual_scheme="rezero"), "model.layers.0.residual_scale")
+
+    def test_the_same_in_a_config_for_training(self):
+        for names, settings in ((["kel", "keel"], ["residual_scheme=kel"]), (["residual_alpha", "pre"], ["residual_scheme=pre", "residual_alpha=2"]),
+                                (["learnable_alpha", "mix"], ["residual_scheme=mix", "learnable_alpha=true"]),
+                                (["mix_fraction", "1.5"], ["residual_scheme=mix", "mix_fraction=1.5"]),
+                                (["mix_fraction", "keel"], ["mix_fraction=0.5"]), (["norm_type", "foo"], ["norm_type=foo"]),
+                                (["admin_frozen", "keel"], ["admin_frozen=true"]),
+                                (["qk_norm", "olmo2"], ["residual_scheme=olmo2", "qk_norm=true"])):
+            sizes = ["vocab_size=61", "hidden_size=16", "intermediate_size=24", "num_hidden_layers=2", "num_attention_heads=2"]
+            arguments = [part for setting in sizes + settings for part in ("--set", "model." + setting)]
+            said = self.check("keel-train", "--plan", "--set", "data.sequence_length=8", *arguments, code=2).stderr
+            for name in names:
+                self.assertIn(name, said)
+
+
 class OtherFiles(HostileTest):
     def generate(self, folder, names, code=3):
         self.refuse(folder, names, code, "keel-generate", ("--prompt", "some text", "--max-tokens", "2"))

@@ -117,7 +117,7 @@ class RoundTrips(ConvertTest):
 
     def test_every_scheme_and_option(self):
         listed = json.loads(self.check("keel-analyze", "wiring", "--list-schemes", "--json").stdout)
-        self.assertEqual({s["name"] for s in listed["schemes"]}, {model["residual_scheme"] for _, model in SCHEMES})
+        self.assertEqual({scheme["name"] for scheme in listed}, {model["residual_scheme"] for _, model in SCHEMES})
         for family, model in SCHEMES:
             with self.subTest(**model):
                 for name in ("run", "hf", "keel"):

@@ -279,6 +279,7 @@ class ResidualSchemes(HostileTest):
         for frozen in (False, True):
             admin = self.keel(self.tensors("admin"), residual_scheme="admin", admin_frozen=frozen)
             self.check("keel-convert", admin, "--info")
+            shutil.copy(self.folder / "tokenizer.json", admin)
             self.check("keel-generate", admin, "--max-tokens", "2")
 
     def test_options(self):
@@ -324,6 +325,7 @@ class ResidualSchemes(HostileTest):
         self.refuse(self.keel(residual_scheme="rezero"), "model.layers.0.residual_scale")
 
     def test_the_same_in_a_config_for_training(self):
+        write_megatron(self.dir / "data", [[i % 61 for i in range(200)]])
         for names, settings in ((["kel", "keel"], ["residual_scheme=kel"]), (["residual_alpha", "pre"], ["residual_scheme=pre", "residual_alpha=2"]),
                                 (["learnable_alpha", "mix"], ["residual_scheme=mix", "learnable_alpha=true"]),
                                 (["mix_fraction", "1.5"], ["residual_scheme=mix", "mix_fraction=1.5"]),
@@ -332,7 +334,8 @@ class ResidualSchemes(HostileTest):
                                 (["qk_norm", "olmo2"], ["residual_scheme=olmo2", "qk_norm=true"])):
             sizes = ["vocab_size=61", "hidden_size=16", "intermediate_size=24", "num_hidden_layers=2", "num_attention_heads=2"]
             arguments = [part for setting in sizes + settings for part in ("--set", "model." + setting)]
-            said = self.check("keel-train", "--plan", "--set", "data.sequence_length=8", *arguments, code=2).stderr
+            said = self.check("keel-train", "--plan", "--data", self.dir / "data", "--set", "data.sequence_length=8", *arguments,
+                              code=2).stderr
             for name in names:
                 self.assertIn(name, said)
 

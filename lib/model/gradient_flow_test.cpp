@@ -1,8 +1,6 @@
-// How gradients pass through deep stacks at initialisation, and the properties of skip paths and norms that decide it:
-// numbered assertions of residual-schemes.md, section 7.4 (its eighth, streams in bf16, is a test of the settings).
+// How gradients pass through deep stacks at initialisation, and the properties of skip paths and norms that decide it.
 //
-// The fifth is one that is not made: nowhere is the whole gradient of a Post-LN expected to decay. P falls
-// exponentially, but with SwiGLU, whose gain backward is about twice its energy forward, the branches add more than the
+// One thing is not asserted: nowhere is the whole gradient of a Post-LN expected to decay. P falls exponentially, but with SwiGLU, whose gain backward is about twice its energy forward, the branches add more than the
 // skip path loses, and G grows.
 #include <gtest/gtest.h>
 

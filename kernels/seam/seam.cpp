@@ -54,6 +54,10 @@ void seam_inner_again(Context& ctx, View<const float, 2> y, View<const float, 1>
   KEEL_CALL_ISA(ctx.isa(), seam_inner_again(y, inner_gain.data(), inner_factor, inner_r.data(), u, ctx.threads()));
 }
 
+bool seam_has_vectors(const SeamBackward& seam) {
+  return seam.outer_bias || seam.skip_scale || seam.branch_scale;
+}
+
 void seam_backward(Context& ctx, const SeamBackward& given) {
   constexpr const char* kName = "seam_backward";
   SeamBackward seam = given;
@@ -62,12 +66,9 @@ void seam_backward(Context& ctx, const SeamBackward& given) {
   check_shape(kName, "dF", seam.dF, {rows, d});
   check_shape(kName, "a", seam.a, {1});
   check_shape(kName, "b", seam.b, {1});
-  const bool vectors = seam.outer_bias || seam.skip_scale || seam.branch_scale;
-  check_shape(kName, "partial", seam.partial, {chunk_count(rows), seam_partial_columns(d, vectors)});
-  if (seam.skip_scale) check_shape(kName, "skip_scale", seam.skip_scale, {d});
-  if (seam.branch_scale) check_shape(kName, "branch_scale", seam.branch_scale, {d});
-  if (seam.d_skip_scale) check_shape(kName, "skip_scale", seam.skip_scale, {d});
-  if (seam.d_branch_scale) check_shape(kName, "branch_scale", seam.branch_scale, {d});
+  check_shape(kName, "partial", seam.partial, {chunk_count(rows), seam_partial_columns(d, seam_has_vectors(seam))});
+  if (seam.skip_scale || seam.d_skip_scale) check_shape(kName, "skip_scale", seam.skip_scale, {d});
+  if (seam.branch_scale || seam.d_branch_scale) check_shape(kName, "branch_scale", seam.branch_scale, {d});
   if (seam.d_skip_scale) check_shape(kName, "d_skip_scale", seam.d_skip_scale, {d});
   if (seam.d_branch_scale) check_shape(kName, "d_branch_scale", seam.d_branch_scale, {d});
   if (seam.Ds) check_shape(kName, "Ds", seam.Ds, {rows, d});

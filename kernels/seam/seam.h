@@ -58,13 +58,15 @@ struct SeamBackward {
   View<float, 2> dF;                            ///< overwritten; may be Du or F, not dx
   View<float, 1> d_outer_gain, d_inner_gain;    ///< [d], accumulated into; null where the norm is absent
   View<float, 1> d_outer_bias;                  ///< [d], accumulated into; null for RMS
-  View<float, 1> d_skip_scale, d_branch_scale;  ///< [d], accumulated into; null: not wanted
+  View<float, 1> d_skip_scale, d_branch_scale;  ///< [d], accumulated into, only with these scales; null: not wanted
   View<float, 1> d_a, d_b;                      ///< [1], accumulated into; null: not wanted
   View<float, 2> partial;  ///< [chunk_count(rows), seam_partial_columns(..)] scratch: row sums go over fixed chunks
 };
 KEEL_API void seam_backward(Context&, const SeamBackward&);
 
-/// Columns of the scratch matrix; `vectors` with outer_bias, skip_scale or branch_scale.
+/// Whether a seam has vectors beside its gains: outer_bias, skip_scale or branch_scale.
+KEEL_API bool seam_has_vectors(const SeamBackward&);
+/// Columns of the scratch matrix; `vectors` as seam_has_vectors says.
 constexpr int64_t seam_partial_columns(int64_t d, bool vectors) {
   return (vectors ? 5 : 2) * d + 2;
 }

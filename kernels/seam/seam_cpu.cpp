@@ -214,8 +214,9 @@ struct BackwardRow {
   }
 };
 
+/// Whether the scratch matrix has room for the sums of vectors.
 bool has_vectors(const SeamBackward& seam) {
-  return seam.outer_bias.data() != nullptr || seam.skip_scale.data() != nullptr || seam.branch_scale.data() != nullptr;
+  return seam.partial.extent(1) == seam_partial_columns(seam.dx.extent(1), true);
 }
 
 template <class Row, bool kVectors>
@@ -223,8 +224,12 @@ void backward_chunk(const SeamBackward& seam, int64_t k) {
   const int64_t rows = seam.dx.extent(0), d = seam.dx.extent(1);
   float* partial = row_of(seam.partial, k);
   const bool vectors = has_vectors(seam);
-  // Without vectors their sums have no place, and nothing is added to them.
-  ChunkSums total{partial, partial + d, partial + 2 * d, partial + 3 * d, partial + 4 * d, 0, 0};
+  ChunkSums total{partial, partial + d, nullptr, nullptr, nullptr, 0, 0};
+  if (vectors) {
+    total.d_outer_bias = partial + 2 * d;
+    total.d_skip = partial + 3 * d;
+    total.d_branch = partial + 4 * d;
+  }
   for_columns((vectors ? 5 : 2) * d, [&](auto at) { at.store(partial, Vec{}); });
   const int64_t end = (k + 1) * kReductionRows < rows ? (k + 1) * kReductionRows : rows;
   for (int64_t r = k * kReductionRows; r < end; ++r) {

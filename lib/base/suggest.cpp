@@ -38,7 +38,7 @@ const std::string* only_one_beginning_with(std::string_view start, std::span<con
   return found;
 }
 
-constexpr size_t kFew = 12;
+constexpr size_t kFew = 20;
 
 }  // namespace
 

@@ -126,8 +126,6 @@ const char* torch_name(StoredType type) {
 
 /// Keys that say how the weights are stored, and those of an export that is run by its own Python code.
 constexpr std::array kStorageKeys{"auto_map", "residual_wiring", "final_norm_type", "torch_dtype", "dtype"};
-/// Options of Keel-family files that model_config_json writes where they apply.
-constexpr std::array kSchemeOptions{"learnable_alpha", "mix_fraction", "norm_type", "admin_frozen"};
 
 bool is_among(std::string_view key, std::span<const char* const> keys) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();

@@ -1,6 +1,7 @@
 #include "keel/convert/model_info.h"
 
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -16,8 +17,9 @@ namespace {
 /// The options that a config sets, as "residual_alpha 2.5, learnable_alpha".
 std::string options_of(const Json& config) {
   std::string options;
-  for (const char* key : {"residual_alpha", "learnable_alpha", "mix_fraction", "norm_type", "admin_frozen",
-                          "final_norm", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias", "sliding_window"}) {
+  std::vector<const char*> keys(kSchemeOptions.begin(), kSchemeOptions.end());
+  keys.insert(keys.end(), {"qk_norm", "qkv_bias", "attention_bias", "mlp_bias", "sliding_window"});
+  for (const char* key : keys) {
     const Json value = config.value(key, Json());
     const bool is_default = value.is_null() || (value == Json(false) && key != std::string_view("final_norm"));
     if (is_default) continue;

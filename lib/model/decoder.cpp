@@ -130,8 +130,7 @@ void Decoder::score(const ParameterBuffers& p, View<const int32_t, 1> rows, View
                        .dW = {}});
 }
 
-/// Gradients that operations only ever add to: norms, embedding and head. Those of the branches' matrices are
-/// overwritten by their products.
+/// Gradients that operations only ever add to: all but those of the branches' matrices, which their products overwrite.
 void Decoder::zero_sparse_gradients(const ParameterBuffers& p) {
   for (const Parameter& parameter : p.layout->parameters) {
     const ParameterClass c = parameter.parameter_class;

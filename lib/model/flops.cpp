@@ -15,7 +15,7 @@ double branch_flops(const ModelConfig& config, int64_t sequence_length, int64_t 
 
 double branch_flops_per_token(const ModelConfig& c, int64_t l, int64_t sequence_length) {
   const auto d = static_cast<double>(c.hidden_size), q = static_cast<double>(c.query_size());
-  if (l % 2 == 1) return 2 * d * 3 * static_cast<double>(c.intermediate_size);
+  if (branch_kind(l) == BranchKind::mlp) return 2 * d * 3 * static_cast<double>(c.intermediate_size);
   const auto T = static_cast<double>(sequence_length);
   const double window = c.window(l / 2) > 0 ? std::min(T, static_cast<double>(c.window(l / 2))) : T;
   const double keys = window - window * (window - 1) / (2 * T);  // of an average query

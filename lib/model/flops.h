@@ -8,7 +8,7 @@
 namespace keel {
 
 // Floating-point operations of matrix products and attention, multiply and add counted apart, of an average token of a
-// sequence of this length; everything else is below a percent of them.
+// sequence of this length. Norms, seams and activations come on top: a few percent of them at width 64, below one at 512.
 
 /// Of the branch of sublayer l, forward.
 KEEL_API double branch_flops_per_token(const ModelConfig& config, int64_t l, int64_t sequence_length);

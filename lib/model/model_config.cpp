@@ -34,6 +34,14 @@ void require_rope_scaling(const RopeScaling& s) {
   require(s.original_max_position_embeddings >= 1, "rope_scaling.original_max_position_embeddings must be above 0");
 }
 
+/// Of the kind that norm_type chooses.
+bool has_norms(const ModelConfig& c) {
+  const std::vector<Wiring> rows = wiring_table(c);
+  return final_norm_kind(c) != NormKind::none || std::any_of(rows.begin(), rows.end(), [](const Wiring& w) {
+           return w.inner != NormKind::none || w.branch != NormKind::none || w.outer != NormKind::none;
+         });
+}
+
 }  // namespace
 
 ModelConfig resolved(ModelConfig c) {
@@ -68,8 +76,6 @@ ModelConfig resolved(ModelConfig c) {
               std::to_string(c.num_hidden_layers) + " blocks");
   const ResidualScheme& scheme = residual_scheme(c.residual_scheme);
   require_applicable(scheme, c.wiring_overrides());
-  require(!c.admin_frozen || scheme.profiled_skip,
-          "admin_frozen true has no meaning in scheme '" + c.residual_scheme + "'");
   return c;
 }
 

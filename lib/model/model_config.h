@@ -48,7 +48,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   std::string residual_scheme = "keel";
   std::optional<double> residual_alpha;  ///< absent: the scheme's own
-  bool learnable_alpha = false;          ///< the skip scale is residual_alpha exp(s), s learned in every sublayer
+  bool learnable_alpha = false;          ///< the skip scale of full forms is alpha exp(s), s learned
   std::optional<double> mix_fraction;    ///< share of Post-LN blocks of scheme mix; absent: a quarter
   std::optional<NormKind> norm_type;     ///< rms or ln for every norm but those of q, k, v; absent: the scheme's own
   bool admin_frozen = false;             ///< the skip vectors of scheme admin are constants
@@ -68,6 +68,7 @@ struct ModelConfig {
             .learnable_alpha = learnable_alpha,
             .mix_fraction = mix_fraction,
             .qk_norm = qk_norm,
+            .frozen_skip = admin_frozen,
             .norm = norm_type};
   }
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string>
 
 #include "keel/base/export.h"
@@ -12,6 +13,10 @@ namespace keel {
 /// (scheme pre, or olmo2 for olmo2, with its final norm, RMS norms and nothing that the family does not know): llama,
 /// mistral, qwen2, qwen3, olmo2.
 KEEL_API std::string hugging_face_family(const ModelConfig& config);
+
+/// Options of residual schemes in Keel-family files; absent, null or false: the scheme's own.
+inline constexpr std::array kSchemeOptions{"residual_alpha", "learnable_alpha", "mix_fraction",
+                                           "norm_type",      "admin_frozen",    "final_norm"};
 
 /// config.json of a model folder of that family (hugging_face_family(config), or keel for any). A Keel-family file has
 /// Llama's keys, the options of the other families, the residual scheme and its options.

@@ -139,7 +139,7 @@ class SublayerBuilder {
   void add_scales(const Wiring& wiring, const std::string& layer, const std::string& branch, SublayerParameters& p) {
     if (wiring.skip_scale == LearnedScale::vector) {
       p.skip_scale = add_.scale(layer + branch + "_skip_scale", c_.hidden_size, 1);
-      layout_.parameters.back().frozen = c_.admin_frozen;
+      layout_.parameters.back().frozen = wiring.frozen_skip;
     }
     if (wiring.skip_scale == LearnedScale::exponential) {
       p.skip_exponent = add_.scale(layer + branch + "_skip_exponent", 1, 0);

@@ -20,7 +20,7 @@ NormKind norm_or(const WiringOverrides& overrides, NormKind own = NormKind::rms)
 }
 
 bool is_attention(int64_t l) {
-  return l % 2 == 0;
+  return branch_kind(l) == BranchKind::attention;
 }
 
 Wiring pre(int64_t, int64_t, const WiringOverrides& overrides) {
@@ -233,8 +233,17 @@ constexpr std::array kSchemes{
                    .final_norm = true},
 };
 
-std::string quoted(std::string_view name) {
-  return "'" + std::string(name) + "'";
+/// A scheme that asks for what no code runs is a mistake in this file.
+void require_implemented(const ResidualScheme& scheme, const Wiring& w) {
+  const auto is_vector_or_none = [](LearnedScale scale) {
+    return scale == LearnedScale::none || scale == LearnedScale::vector;
+  };
+  const bool runs = (w.ns == 1 || w.inner != NormKind::none) && (w.b == 1 || w.branch_scale != LearnedScale::block) &&
+                    is_vector_or_none(w.in_scale) && w.skip_scale != LearnedScale::block &&
+                    w.branch_scale != LearnedScale::exponential;
+  if (!runs) {
+    throw Error(ErrorKind::internal, "scheme " + quoted_name(scheme.name) + " has a wiring that is not implemented");
+  }
 }
 
 /// Schemes with this property, for a hint.
@@ -258,11 +267,11 @@ const ResidualScheme& residual_scheme(std::string_view name) {
   }
   std::vector<std::string> names;
   for (const ResidualScheme& scheme : kSchemes) names.emplace_back(scheme.name);
-  throw Error(ErrorKind::config, "unknown residual scheme " + quoted(name), "", suggestion(name, names));
+  throw Error(ErrorKind::config, "unknown residual_scheme " + quoted_name(name), "", suggestion(name, names));
 }
 
 void require_applicable(const ResidualScheme& scheme, const WiringOverrides& overrides) {
-  const std::string none = "has no meaning in scheme " + quoted(scheme.name);
+  const std::string none = "has no meaning in scheme " + quoted_name(scheme.name);
   if (overrides.alpha && !scheme.accepts_alpha) {
     throw Error(ErrorKind::config, fmt::format("residual_alpha {} {}", *overrides.alpha, none), "",
                 "leave it out; these have one: " + names_where(&ResidualScheme::accepts_alpha));
@@ -274,8 +283,13 @@ void require_applicable(const ResidualScheme& scheme, const WiringOverrides& ove
     throw Error(ErrorKind::config, "learnable_alpha true " + none, "",
                 "leave it out; these have one: " + names_where(&ResidualScheme::accepts_alpha));
   }
+  if (overrides.frozen_skip && !scheme.profiled_skip) {
+    throw Error(ErrorKind::config, "admin_frozen true " + none, "",
+                "leave it out, or use " + names_where(&ResidualScheme::profiled_skip));
+  }
   if (overrides.qk_norm && scheme.row(0, 1, {}).qkv != QkvNorm::none) {
-    throw Error(ErrorKind::config, "qk_norm true " + none, "", "leave it out: the scheme norms queries and keys itself");
+    throw Error(ErrorKind::config, "qk_norm true " + none, "",
+                "leave it out: the scheme norms queries and keys itself");
   }
   if (!overrides.mix_fraction) return;
   if (!scheme.accepts_fraction) {
@@ -294,7 +308,9 @@ Wiring residual_wiring(std::string_view name, int64_t l, int64_t blocks, const W
   }
   require_applicable(scheme, overrides);
   Wiring wiring = scheme.row(l, blocks, overrides);
+  wiring.frozen_skip = overrides.frozen_skip;
   if (overrides.qk_norm && is_attention(l)) wiring.qkv = QkvNorm::qk_head;
+  require_implemented(scheme, wiring);
   return wiring;
 }
 
@@ -314,7 +330,7 @@ NormKind norm_kind(std::string_view name) {
   for (const NormKind kind : {NormKind::rms, NormKind::ln}) {
     if (to_string(kind) == name) return kind;
   }
-  throw Error(ErrorKind::config, "norm_type " + quoted(name) + " is neither rms nor ln");
+  throw Error(ErrorKind::config, "norm_type " + quoted_name(name) + " is neither rms nor ln");
 }
 
 std::string_view to_string(QkvNorm kind) {

@@ -14,6 +14,13 @@ enum class NormKind { none, rms, ln };
 /// Norms inside attention: none; q and k per head (Qwen3); q and k over their full projected width (OLMo-2); q, k and v
 /// per head (HybridNorm).
 enum class QkvNorm { none, qk_head, qk_full, qkv_head };
+/// The branch of a sublayer.
+enum class BranchKind { attention, mlp };
+/// Even sublayers are attention.
+constexpr BranchKind branch_kind(int64_t l) {
+  return l % 2 == 0 ? BranchKind::attention : BranchKind::mlp;
+}
+
 /// A learned scale: none, one vector of width d, one scalar shared by both sublayers of the block, or exp(s) with one
 /// scalar s a sublayer.
 enum class LearnedScale { none, vector, block, exponential };
@@ -22,12 +29,14 @@ enum class LearnedScale { none, vector, block, exponential };
 ///
 ///   u = ns * in_scale * N_in(x),   z = (a * skip_scale) x + (b * branch_scale) N_br(F(u)),   x' = N_out(z)
 ///
-/// with F the attention (even sublayers) or the feed-forward network (odd ones).
+/// with F the branch, see branch_kind(). What is not run: ns other than 1 without an inner norm, b other than 1 with a
+/// branch_scale of the block, an in_scale other than a vector, a skip_scale of the block, an exponential branch_scale.
 struct Wiring {
   NormKind inner = NormKind::none, branch = NormKind::none, outer = NormKind::none;
   double a = 1, b = 1, ns = 1;
   QkvNorm qkv = QkvNorm::none;
   LearnedScale in_scale = LearnedScale::none, skip_scale = LearnedScale::none, branch_scale = LearnedScale::none;
+  bool frozen_skip = false;  ///< the skip_scale is a constant of the model, stored but not trained
 
   bool operator==(const Wiring&) const = default;
 };
@@ -38,6 +47,7 @@ struct WiringOverrides {
   bool learnable_alpha = false;        ///< that skip scale is learned: alpha exp(s)
   std::optional<double> mix_fraction;  ///< share of the blocks that are Post-LN, 0 to 1
   bool qk_norm = false;                ///< RMS norms of q and k per head, where the scheme has none of its own
+  bool frozen_skip = false;            ///< skip vectors that start from a profile are constants
   std::optional<NormKind> norm;        ///< rms or ln in place of the scheme's own kind of norm
 };
 

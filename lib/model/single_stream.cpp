@@ -180,7 +180,7 @@ class SingleStream final : public ResidualStream {
     if (at_.is_fused(i + 1) || (!last && !at_.has_inner(i + 1))) seam.Du = d_branch();
     seam.dx = d_state();
     seam.dF = d_branch();
-    seam.partial = partial(seam_partial_columns(d_, has_vectors(seam)));
+    seam.partial = partial(seam_partial_columns(d_, seam_has_vectors(seam)));
     seam_backward(ctx, seam);
     if (at_.has_skip_exponent(i)) {
       exp_scale_backward(ctx, d_learned_a(), learned_a(i), p.d_vector(mine.skip_exponent));
@@ -246,7 +246,6 @@ class SingleStream final : public ResidualStream {
   View<const float, 1> inner_gain(const ParameterBuffers& p, int64_t i) const {
     return p.vector(inner_parameters(p, i).gain);
   }
-  static bool has_vectors(const SeamBackward& seam) { return seam.outer_bias || seam.skip_scale || seam.branch_scale; }
 
   /// What a scale on the branch's input multiplies.
   View<const float, 2> scale_operand(int64_t i) const {

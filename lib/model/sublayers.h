@@ -7,8 +7,6 @@
 
 namespace keel {
 
-enum class BranchKind { attention, mlp };
-
 /// One residual sublayer as the decoder runs it. Seams follow from the list: between neighbours, before the first,
 /// after the last; a sublayer that is taken out of the list is taken out of the model.
 struct Sublayer {
@@ -21,7 +19,7 @@ inline std::vector<Sublayer> all_sublayers(const ModelConfig& config) {
   const std::vector<Wiring> wiring = wiring_table(config);
   std::vector<Sublayer> list;
   for (int64_t l = 0; l < config.sublayers(); ++l) {
-    list.push_back({l, l % 2 == 0 ? BranchKind::attention : BranchKind::mlp, wiring[l]});
+    list.push_back({l, branch_kind(l), wiring[l]});
   }
   return list;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <vector>
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -153,7 +155,7 @@ std::string device_text(const Target& target) {
   if (target.gpu == nullptr) return "";
   const PlanDevice& gpu = *target.gpu;
   return fmt::format(
-      "device      {} ({}): {}, {} a second; by its data sheet; none need be here\n"
+      "device      {} ({}): {}, {} a second; figures of its data sheet; no such GPU is needed here\n"
       "            (planned in fp32, as this version trains: {:.1f} TFLOP/s; its {:.0f} in tf32 and {:.0f} in bf16 "
       "do not count)\n",
       gpu.title, gpu.name, format_bytes(gpu.memory_bytes),
@@ -237,14 +239,16 @@ std::string what_would_fit(const TrainSettings& settings, const Target& target, 
   if (plan.largest_micro_batch > 0) {
     return fmt::format("train.micro_batch_sequences={} fits", plan.largest_micro_batch);
   }
-  std::string text = "not even one sequence at a time fits; one does with ";
+  std::vector<std::string> ways;
   const std::string mode = fitting_recomputation(settings, plan.limit_bytes, target.estimate);
-  if (!mode.empty()) text += fmt::format("train.recompute={}, ", mode);
+  if (!mode.empty()) ways.push_back("train.recompute=" + mode);
   const int64_t length = fitting_length(settings, plan.limit_bytes, target.estimate);
-  if (length > 0) text += fmt::format("data.sequence_length={}, ", length);
+  if (length > 0) ways.push_back(fmt::format("data.sequence_length={}", length));
   const bool limited = target.gpu == nullptr || plan.limit_bytes < target.memory_bytes;
   const PlanDevice* larger = limited ? nullptr : fitting_device(settings);
-  if (larger != nullptr) text += fmt::format("--plan-device {}, ", larger->name);
+  if (larger != nullptr) ways.push_back(fmt::format("--plan-device {}", larger->name));
+  std::string text = "not even one sequence at a time fits; one does with ";
+  if (!ways.empty()) text += fmt::format("{} or ", fmt::join(ways, ", "));
   return text + "a smaller model";
 }
 

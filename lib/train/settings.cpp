@@ -156,7 +156,9 @@ std::optional<double> layerscale_init(const Config& config, const ModelConfig& m
   const std::string key = "model.layerscale_init";
   if (!config.is_given(key)) return std::nullopt;
   const double value = single_precision(config, key);
-  if (model.residual_scheme == "layerscale") return value;
+  const std::vector<Wiring> rows = wiring_table(model);
+  const auto has_vector = [](const Wiring& row) { return row.branch_scale == LearnedScale::vector; };
+  if (std::any_of(rows.begin(), rows.end(), has_vector)) return value;
   throw config.error(key,
                      fmt::format("{} {} has no meaning in scheme '{}'", key, format_real(value), model.residual_scheme),
                      "leave it out, or use layerscale");

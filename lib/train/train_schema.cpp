@@ -79,7 +79,7 @@ std::vector<ConfigKey> model_keys() {
       boolean("model.tie_word_embeddings", "false", "One matrix for embedding and output head."),
       choice("model.residual_scheme", "\"keel\"", schemes, "Placement of normalisation and skip scale."),
       positive("model.residual_alpha", "", "Skip scale; by default the scheme's own."),
-      boolean("model.learnable_alpha", "false", "Learn the skip scale of every sublayer: residual_alpha exp(s)."),
+      boolean("model.learnable_alpha", "false", "Learn the skip scales of full forms: alpha exp(s)."),
       {.path = "model.mix_fraction",
        .type = ConfigType::real,
        .minimum = 0,

@@ -159,7 +159,9 @@ void Trainer::initialise() {
   if (!residual_scheme(impl_->settings.model.residual_scheme).profiled_skip) return;
   const std::vector<SequenceRef> sequences = impl_->train.step_sequences(0, impl_->settings.micro_batch_sequences);
   const FlatBatch batch = impl_->load(impl_->train, sequences);
-  if (!profile_skip_scales(impl_->ctx, impl_->decoder, impl_->parameters, batch)) throw_if_stopped();
+  if (profile_skip_scales(impl_->ctx, impl_->decoder, impl_->parameters, batch)) return;
+  throw_if_stopped();
+  throw Error(ErrorKind::internal, "the profiling pass was interrupted without a signal");
 }
 
 void Trainer::load_weights(const TensorSet& tensors) {

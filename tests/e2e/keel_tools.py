@@ -1,4 +1,5 @@
 """Runs the tools of the build in KEEL_BIN as a user's shell would."""
+import json
 import os
 import pathlib
 import shutil
@@ -8,10 +9,6 @@ import unittest
 
 from keel_schemas import problems_below
 
-SCHEMES = ["pre", "post", "deepnorm", "hybrid", "hybrid_star", "mix", "keel", "keel_v1", "keel_attempt1", "keel_attempt2", "keel_attempt3",
-           "admin", "lns", "sandwich", "olmo2", "rezero", "layerscale"]
-
-
 def tool(name):
     return str(pathlib.Path(os.environ["KEEL_BIN"]) / name)
 
@@ -20,6 +17,11 @@ def run(name, *arguments, timeout=600, **keywords):
     """CompletedProcess with text output."""
     command = [tool(name), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **keywords)
+
+
+def schemes():
+    """Names of all residual schemes."""
+    return [scheme["name"] for scheme in json.loads(run("keel-train", "--list-schemes", "--json").stdout)]
 
 
 class ToolTest(unittest.TestCase):

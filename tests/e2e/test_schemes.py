@@ -2,7 +2,7 @@
 import math
 
 from keel_files import read_safetensors
-from keel_tools import SCHEMES
+from keel_tools import schemes
 from test_train import TrainTest, config
 
 
@@ -14,7 +14,7 @@ def scheme_config(scheme, **changes):
 
 class Runs(TrainTest):
     def test_resume_gives_the_bits_of_a_run_without_a_stop(self):
-        for scheme in SCHEMES:
+        for scheme in schemes():
             with self.subTest(scheme=scheme):
                 learnable = {"model__learnable_alpha": True} if scheme.startswith("keel") or scheme == "deepnorm" else {}
                 self.write_config(scheme_config(scheme, **learnable))
@@ -33,7 +33,7 @@ class Runs(TrainTest):
                 self.assertLess(losses[-1], losses[0])
 
     def test_recomputation_changes_no_bit(self):
-        for scheme in SCHEMES:
+        for scheme in schemes():
             self.write_config(scheme_config(scheme))
             self.train("none", ["--force"])
             for mode in ("branch", "block", "every:2", "every:100"):
@@ -44,7 +44,7 @@ class Runs(TrainTest):
 
     def test_documents_and_accumulation_in_every_scheme(self):
         """Micro-batches of one and of all sequences, of documents that do not see each other."""
-        for scheme in SCHEMES:
+        for scheme in schemes():
             with self.subTest(scheme=scheme):
                 changes = {"data__document_mask": True, "train__steps": 2, "checkpoint__every_steps": 2}
                 found, start = [], []

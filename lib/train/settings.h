@@ -83,6 +83,8 @@ struct TrainSettings {
   int64_t micro_batch_sequences = 0;
   bool micro_batch_is_auto = false;
   int64_t log_every = 1;
+  int64_t profile_every = 0;    ///< 0: no profiles
+  bool keeps_optimizer = true;  ///< false: gradients are looked at, nothing is updated and there is no optimiser state
   double time_limit_seconds = 0;   ///< 0: none
   int64_t memory_limit_bytes = 0;  ///< 0: none
   OptimizerSettings optimizer;

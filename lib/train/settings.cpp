@@ -307,6 +307,10 @@ std::optional<int64_t> recompute_segment(std::string_view mode) {
   return kSublayersPerBlock * blocks;
 }
 
+ModelConfig given_model(const Config& config) {
+  return with_model_keys(config, ModelConfig{});
+}
+
 int64_t sequence_length_of(const Config& config) {
   return config.integer("data.sequence_length");
 }

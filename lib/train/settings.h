@@ -110,6 +110,9 @@ KEEL_API TrainSettings resolve_settings(const Config& config, const TrainFacts& 
 /// The `model` group alone; `facts` as above.
 KEEL_API ModelConfig resolve_model(const Config& config, const TrainFacts& facts, int64_t sequence_length);
 
+/// What the `model` group says, unchecked and with nothing filled in; for what needs no whole model.
+KEEL_API ModelConfig given_model(const Config& config);
+
 /// The keys that can say how long a run is; exactly one of them must.
 KEEL_API bool is_length(std::string_view key);
 /// The one that the config has, the first of several; "" for none.

@@ -17,8 +17,8 @@ inline constexpr int64_t kMomentsChunk = 1 << 14;
 KEEL_API void moments(Context&, View<const float, 2> x, View<const float, 2> y, View<double, 1> sums,
                       View<double, 2> partial);
 
-/// sum[0] += sum_i log r[i], r > 0, in double over fixed chunks.   r: [n], contiguous.  sum: [1].  Error(shape),
-/// Error(memory).
+/// sum[0] += sum_i log |r[i]|, in double over fixed chunks; -infinity for a zero.   r: [n], contiguous.  sum: [1].
+/// Error(shape), Error(memory).
 KEEL_API void log_sum(Context&, View<const float, 1> r, View<double, 1> sum);
 
 }  // namespace keel

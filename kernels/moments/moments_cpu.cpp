@@ -68,7 +68,7 @@ void log_sum(const float* r, int64_t n, double& sum, double* partial, int thread
   for (int64_t k = 0; k < chunks; ++k) {
     const int64_t end = (k + 1) * kLogSumChunk < n ? (k + 1) * kLogSumChunk : n;
     double logs = 0;
-    for (int64_t i = k * kLogSumChunk; i < end; ++i) logs += __builtin_log(static_cast<double>(r[i]));
+    for (int64_t i = k * kLogSumChunk; i < end; ++i) logs += __builtin_log(__builtin_fabs(static_cast<double>(r[i])));
     partial[k] = logs;
   }
   double total = 0;

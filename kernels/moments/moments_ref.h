@@ -20,9 +20,8 @@ std::array<S, 3> moments(const std::vector<S>& x, const std::vector<S>& y) {
 
 template <class S>
 S log_sum(const std::vector<S>& r) {
-  using std::log;
   S sum = 0;
-  for (const S& v : r) sum += log(v);
+  for (const S& v : r) sum += std::log(std::abs(v));
   return sum;
 }
 

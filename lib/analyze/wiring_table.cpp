@@ -1,8 +1,10 @@
 #include "keel/analyze/wiring_table.h"
 
+#include <algorithm>
+#include <vector>
+
 #include <fmt/format.h>
 
-#include "keel/base/quantity.h"
 #include "keel/model/residual_wiring.h"
 
 namespace keel {
@@ -25,44 +27,88 @@ Json row_json(int64_t l, const Wiring& w) {
   return row;
 }
 
-/// x' = N(a x + b F(N(x))) in the words of this row.
-std::string formula(const Wiring& w) {
-  const auto norm = [](NormKind kind, const std::string& inside) {
-    return kind == NormKind::none ? inside : (kind == NormKind::rms ? "RMS(" : "LN(") + inside + ")";
-  };
-  const auto scaled = [](double scale, const std::string& what) {
-    return scale == 1 ? what : format_real(scale) + " " + what;
-  };
-  const std::string u = scaled(w.ns, norm(w.inner, "x"));
-  const std::string f = scaled(w.b, norm(w.branch, "F(" + u + ")"));
-  return "x' = " + norm(w.outer, scaled(w.a, "x") + " + " + f);
+const char* branch_name(QkvNorm qkv) {
+  switch (qkv) {
+    case QkvNorm::none:
+      return "F";
+    case QkvNorm::qk_head:
+      return "F_qk";
+    case QkvNorm::qk_full:
+      return "F_qk_full";
+    case QkvNorm::qkv_head:
+      return "F_qkv";
+  }
+  return "?";
+}
+
+/// What the signs in the formulas of these rows stand for, a line each.
+std::string legend(const std::vector<Wiring>& rows, bool skip_is_frozen) {
+  const auto any = [&](auto is) { return std::any_of(rows.begin(), rows.end(), is); };
+  std::string text;
+  if (any([](const Wiring& w) { return w.in_scale == LearnedScale::vector; })) text += "beta: a learned vector\n";
+  if (any([](const Wiring& w) { return w.skip_scale == LearnedScale::vector; })) {
+    text += skip_is_frozen ? "omega: a vector, constant\n" : "omega: a learned vector\n";
+  }
+  if (any([](const Wiring& w) { return w.skip_scale == LearnedScale::exponential; })) {
+    text += "s: a learned scalar, one a sublayer, starting at 0\n";
+  }
+  if (any([](const Wiring& w) { return w.branch_scale == LearnedScale::vector; })) text += "lambda: a learned vector\n";
+  if (any([](const Wiring& w) { return w.branch_scale == LearnedScale::block; })) {
+    text += "lambda: a learned scalar, one a block\n";
+  }
+  if (any([](const Wiring& w) { return w.qkv == QkvNorm::qk_head; })) {
+    text += "F_qk: attention with RMS norms of every head of q and k\n";
+  }
+  if (any([](const Wiring& w) { return w.qkv == QkvNorm::qk_full; })) {
+    text += "F_qk_full: attention with RMS norms of q and k over their full width\n";
+  }
+  if (any([](const Wiring& w) { return w.qkv == QkvNorm::qkv_head; })) {
+    text += "F_qkv: attention with RMS norms of every head of q, k and v\n";
+  }
+  return text;
 }
 
 }  // namespace
 
-WiringTable wiring_table_of(const std::string& scheme, int64_t blocks, std::optional<double> alpha,
-                            std::optional<bool> final_norm_override) {
+std::string wiring_formula(const Wiring& w) {
+  const auto norm = [](NormKind kind, const std::string& inside) {
+    return kind == NormKind::none ? inside : (kind == NormKind::rms ? "RMS(" : "LN(") + inside + ")";
+  };
+  const auto scaled = [](double scale, LearnedScale learned, const char* sign, const std::string& what) {
+    std::string text = scale == 1 ? "" : fmt::format("{:.6g} ", scale);
+    if (learned != LearnedScale::none) text += std::string(sign) + " ";
+    return text + what;
+  };
+  const std::string u = scaled(w.ns, w.in_scale, "beta", norm(w.inner, "x"));
+  const std::string F = std::string(branch_name(w.qkv)) + "(" + u + ")";
+  const std::string f = scaled(w.b, w.branch_scale, "lambda", norm(w.branch, F));
+  const char* skip = w.skip_scale == LearnedScale::exponential ? "e^s" : "omega";
+  return "x' = " + norm(w.outer, scaled(w.a, w.skip_scale, skip, "x") + " + " + f);
+}
+
+WiringTable wiring_table_of(const ModelConfig& config) {
   WiringTable table;
-  const bool final_norm = final_norm_override.value_or(residual_scheme(scheme).final_norm);
-  table.json["scheme"] = scheme;
-  table.json["blocks"] = blocks;
-  table.json["sublayers"] = 2 * blocks;
+  const std::vector<Wiring> rows = wiring_table(config);
+  const bool final_norm = config.has_final_norm();
+  table.json["scheme"] = config.residual_scheme;
+  table.json["blocks"] = config.num_hidden_layers;
+  table.json["sublayers"] = config.sublayers();
   table.json["final_norm"] = final_norm;
+  table.json["final_norm_kind"] = to_string(final_norm_kind(config));
   table.json["rows"] = Json::array();
-  table.text = fmt::format("{}, {} sublayers, {} norm before the head\n", scheme, 2 * blocks, final_norm ? "a" : "no");
-  table.text += fmt::format("{:>12}  {:<7}{:<7}{:<7}{:>9}{:>6}{:>6}  {}\n", "sublayers", "inner", "branch", "outer",
-                            "a", "b", "ns", "formula");
+  table.text = fmt::format("{}, {} sublayers, {} norm before the head\n", config.residual_scheme, config.sublayers(),
+                           final_norm ? "a" : "no");
+  table.text += fmt::format("{:>11}  {:<6}{:<7}{:<6} {}\n", "sublayers", "inner", "branch", "outer", "formula");
   int64_t first = 0;
-  for (int64_t l = 0; l < 2 * blocks; ++l) {
-    const Wiring row = residual_wiring(scheme, l, blocks, {.alpha = alpha});
-    table.json["rows"].push_back(row_json(l, row));
-    if (l + 1 < 2 * blocks && residual_wiring(scheme, l + 1, blocks, {.alpha = alpha}) == row) continue;
+  for (int64_t l = 0; l < config.sublayers(); ++l) {
+    table.json["rows"].push_back(row_json(l, rows[l]));
+    if (l + 1 < config.sublayers() && rows[l + 1] == rows[l]) continue;
     const std::string range = first == l ? std::to_string(l) : fmt::format("{}-{}", first, l);
-    table.text +=
-        fmt::format("{:>12}  {:<7}{:<7}{:<7}{:>9}{:>6}{:>6}  {}\n", range, to_string(row.inner), to_string(row.branch),
-                    to_string(row.outer), format_real(row.a), format_real(row.b), format_real(row.ns), formula(row));
+    table.text += fmt::format("{:>11}  {:<6}{:<7}{:<6} {}\n", range, to_string(rows[l].inner),
+                              to_string(rows[l].branch), to_string(rows[l].outer), wiring_formula(rows[l]));
     first = l + 1;
   }
+  table.text += legend(rows, config.admin_frozen);
   return table;
 }
 

@@ -1,5 +1,7 @@
 #include "keel/model/parameters.h"
 
+#include <iterator>
+
 namespace keel {
 namespace {
 
@@ -81,6 +83,7 @@ class SublayerBuilder {
     const int64_t d = c_.hidden_size, q = c_.query_size(), kv = c_.key_value_size();
     const double std_dev = c_.initializer_range;
     SublayerParameters p;
+    p.first = std::ssize(layout_.parameters);
     p.inner_norm = add_.norm(wiring.inner, layer + "input_layernorm", d);
     add_input_scale(wiring, layer + "attention", p);
     p.q_proj = add_.matrix(own + "q_proj.weight", q, d, kind, std_dev);
@@ -102,6 +105,7 @@ class SublayerBuilder {
     p.branch_norm = add_.norm(wiring.branch, layer + "post_attention_layernorm", d);
     add_scales(wiring, layer, "attention", p);
     p.outer_norm = add_.norm(wiring.outer, layer + "outer_attention_layernorm", d);
+    p.end = std::ssize(layout_.parameters);
     layout_.sublayers.push_back(p);
   }
 
@@ -111,6 +115,7 @@ class SublayerBuilder {
     const int64_t d = c_.hidden_size, F = c_.intermediate_size;
     const double std_dev = c_.initializer_range;
     SublayerParameters p;
+    p.first = std::ssize(layout_.parameters);
     p.inner_norm = add_.norm(
         wiring.inner,
         layer + (wiring.branch == NormKind::none ? "post_attention_layernorm" : "pre_feedforward_layernorm"), d);
@@ -126,6 +131,7 @@ class SublayerBuilder {
     p.branch_norm = add_.norm(wiring.branch, layer + "post_feedforward_layernorm", d);
     add_scales(wiring, layer, "feedforward", p);
     p.outer_norm = add_.norm(wiring.outer, layer + "outer_feedforward_layernorm", d);
+    p.end = std::ssize(layout_.parameters);
     layout_.sublayers.push_back(p);
   }
 

@@ -32,6 +32,7 @@ struct NormParameters {
 
 /// Indices into the list of what one sublayer owns; -1 for what the wiring or the config does not have.
 struct SublayerParameters {
+  int64_t first = 0, end = 0;  ///< its own are [first, end) of the list; what a block shares is its attention's
   NormParameters inner_norm, branch_norm, outer_norm;
   int64_t in_scale = -1;       ///< [d]
   int64_t skip_scale = -1;     ///< [d]

@@ -30,26 +30,37 @@ LogSchedule::LogSchedule(const TrainSettings& settings, const Json& overrides) :
   }
   constexpr int64_t kAlways = std::numeric_limits<int64_t>::max();
   log_.push_back({kAlways, settings.log_every});
+  profile_.push_back({kAlways, settings.profile_every});
   validate_.push_back({kAlways, settings.validate.every_steps});
   sample_.push_back({kAlways, settings.validate.sample.every_steps});
 }
 
 std::vector<LogSchedule::Period>* LogSchedule::periods_of(const std::string& key) {
   if (key == "train.log_every") return &log_;
+  if (key == "train.profile_every") return &profile_;
   if (key == "validate.every_steps") return &validate_;
   if (key == "validate.sample.every_steps") return &sample_;
   return nullptr;
 }
 
-bool LogSchedule::falls_on(const std::vector<Period>& periods, int64_t step) {
+int64_t LogSchedule::period_at(const std::vector<Period>& periods, int64_t step) {
   for (const Period& period : periods) {
-    if (step <= period.until) return period.every > 0 && step % period.every == 0;
+    if (step <= period.until) return period.every;
   }
-  return false;
+  return 0;
+}
+
+bool LogSchedule::falls_on(const std::vector<Period>& periods, int64_t step) {
+  const int64_t every = period_at(periods, step);
+  return every > 0 && step % every == 0;
 }
 
 bool LogSchedule::logs(int64_t step) const {
   return step == 1 || step == steps_ || falls_on(log_, step);
+}
+
+bool LogSchedule::profiles(int64_t step) const {
+  return falls_on(profile_, step) || ((step == 1 || step == steps_) && period_at(profile_, step) > 0);
 }
 
 bool LogSchedule::validates(int64_t step) const {

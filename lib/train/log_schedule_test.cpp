@@ -53,6 +53,26 @@ TEST(LogSchedule, SamplesHaveTheirOwnPeriod) {
   EXPECT_EQ(found, (std::vector<int64_t>{4, 8, 12, 18, 20}));
 }
 
+TEST(LogSchedule, ProfilesAtBothEndsWhileTheyAreWanted) {
+  TrainSettings settings = log_settings(20, 1, 0);
+  const auto profiled = [&](const char* overrides) {
+    const LogSchedule s(settings, parse_json(overrides, "run.json", ErrorKind::format));
+    std::vector<int64_t> found;
+    for (int64_t step = 1; step <= 20; ++step) {
+      if (s.profiles(step)) found.push_back(step);
+    }
+    return found;
+  };
+  EXPECT_EQ(profiled("[]"), (std::vector<int64_t>{}));
+  settings.profile_every = 8;
+  EXPECT_EQ(profiled("[]"), (std::vector<int64_t>{1, 8, 16, 20}));
+  EXPECT_EQ(profiled(R"([{"from_step": 9, "key": "train.profile_every", "before": "absent", "after": "8"}])"),
+            (std::vector<int64_t>{16, 20}));
+  settings.profile_every = 0;
+  EXPECT_EQ(profiled(R"([{"from_step": 9, "key": "train.profile_every", "before": "4", "after": "absent"}])"),
+            (std::vector<int64_t>{1, 4, 8}));
+}
+
 TEST(LogSchedule, EntriesOfAnotherKindAreRefused) {
   for (const char* text : {R"([{"key": "train.log_every", "before": "1"}])",
                            R"([{"key": "train.log_every", "before": 1, "from_step": 1}])",

@@ -46,7 +46,7 @@ bool is_checkpoint_name(const std::string& name) {
 
 bool is_rewound(const std::string& name) {
   constexpr std::string_view kEnd = ".jsonl";
-  for (const std::string_view start : {"metrics.before-resume-", "samples.before-resume-"}) {
+  for (const std::string_view start : {"metrics.before-resume-", "profile.before-resume-", "samples.before-resume-"}) {
     if (!name.starts_with(start) || !name.ends_with(kEnd) || name.size() <= start.size() + kEnd.size()) continue;
     return name.find_first_not_of("0123456789", start.size()) == name.size() - kEnd.size();
   }
@@ -66,8 +66,8 @@ void remove_run_files(const std::string& path) {
   };
   collect(path + "/checkpoints", is_checkpoint_name);
   collect(path, [](const std::string& name) {
-    return name == "metrics.jsonl" || name == "samples.jsonl" || name == "events.jsonl" || name == "report.json" ||
-           is_rewound(name) || name.starts_with("events.out.tfevents.");
+    return name == "metrics.jsonl" || name == "profile.jsonl" || name == "samples.jsonl" || name == "events.jsonl" ||
+           name == "report.json" || is_rewound(name) || name.starts_with("events.out.tfevents.");
   });
   for (const fs::path& entry : ours) fs::remove_all(entry);
   fs::remove(path + "/run.json");
@@ -194,6 +194,10 @@ int64_t RunDirectory::rewind_metrics(int64_t step, const LogSchedule& schedule) 
   });
 }
 
+int64_t RunDirectory::rewind_profile(int64_t step, const LogSchedule& schedule) {
+  return rewind("profile", step, [&](const Json&, int64_t at) { return at <= step && schedule.profiles(at); });
+}
+
 int64_t RunDirectory::rewind_samples(int64_t step, bool sampled, const LogSchedule& schedule) {
   const int64_t last = sampled ? step : step - 1;
   return rewind("samples", step, [&](const Json&, int64_t at) { return at <= last && schedule.samples(at); });
@@ -235,6 +239,11 @@ LineAppender& RunDirectory::metrics() {
   return *metrics_;
 }
 
+LineAppender& RunDirectory::profile() {
+  if (!profile_) profile_ = append_durably(path_, "profile.jsonl");
+  return *profile_;
+}
+
 LineAppender& RunDirectory::samples() {
   if (!samples_) samples_ = append_durably(path_, "samples.jsonl");
   return *samples_;
@@ -272,6 +281,12 @@ void RunDirectory::log_validation(int64_t step, int64_t tokens, double val_loss)
   metrics().flush();
 }
 
+void RunDirectory::log_profile(const Json& line) {
+  lock_.require_in_place();
+  profile().append(json_text(line));
+  profile().flush();
+}
+
 void RunDirectory::log_samples(const std::vector<Json>& lines) {
   lock_.require_in_place();
   for (const Json& line : lines) samples().append(json_text(line));
@@ -290,6 +305,7 @@ void RunDirectory::log_event(const std::string& name, const Json& fields) {
 void RunDirectory::sync() {
   lock_.require_in_place();
   metrics().sync();
+  if (profile_) profile_->sync();
   if (samples_) samples_->sync();
   events().sync();
 }

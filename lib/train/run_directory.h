@@ -29,6 +29,7 @@ struct MetricsLine {
 /// A run directory that this process holds (flock on RUN/lock):
 ///   run.json        everything resolved (resume.h, run_json)
 ///   metrics.jsonl   a line a logged step, and validation lines
+///   profile.jsonl   a line a profiled step: gradients and activations of every sublayer
 ///   samples.jsonl   what the model made of prompts, a line each
 ///   events.jsonl    starts, resumes, saves, signals, ends
 ///   report.json     written at the end
@@ -56,6 +57,8 @@ class KEEL_API RunDirectory {
   /// Brings metrics.jsonl to the state of an uninterrupted run of this schedule after `step` updates: lines beyond it,
   /// and those that only the end of a shorter run has, move to metrics.before-resume-STEP.jsonl. Returns how many.
   int64_t rewind_metrics(int64_t step, const LogSchedule& schedule);
+  /// The same for profile.jsonl.
+  int64_t rewind_profile(int64_t step, const LogSchedule& schedule);
   /// The same for samples.jsonl, where those of `step` itself go too unless the checkpoint has them behind it.
   int64_t rewind_samples(int64_t step, bool sampled, const LogSchedule& schedule);
 
@@ -69,6 +72,8 @@ class KEEL_API RunDirectory {
   /// Error(io) if the directory was removed or replaced under this process: it must not write into another's.
   void log_step(const MetricsLine& line);
   void log_validation(int64_t step, int64_t tokens, double val_loss);
+  /// profile_line.h
+  void log_profile(const Json& line);
   /// All samples of a step, one line each.
   void log_samples(const std::vector<Json>& lines);
   /// {"time", "event": name, ...fields}
@@ -81,12 +86,13 @@ class KEEL_API RunDirectory {
   /// Lines of NAME.jsonl that do not stay move to NAME.before-resume-STEP.jsonl.
   int64_t rewind(const std::string& name, int64_t step, const std::function<bool(const Json& line, int64_t at)>& stays);
   LineAppender& metrics();
+  LineAppender& profile();
   LineAppender& samples();
   LineAppender& events();
 
   std::string path_;
   FileLock lock_;
-  std::unique_ptr<LineAppender> metrics_, samples_, events_;
+  std::unique_ptr<LineAppender> metrics_, profile_, samples_, events_;
 };
 
 /// True if there is a run.json.

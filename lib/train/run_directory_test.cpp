@@ -77,6 +77,32 @@ TEST_F(RunDirectoryTest, RewindKeepsWhatEarlierSettingsLogged) {
   EXPECT_EQ(directory.rewind_metrics(7, LogSchedule(log_settings(12, 4, 0))), 6);
 }
 
+TEST_F(RunDirectoryTest, ProfilesAreRewoundByTheirOwnPeriod) {
+  TrainSettings settings = log_settings(12, 1, 0);
+  settings.profile_every = 4;
+  RunDirectory directory = RunDirectory::create(run(), false);
+  directory.write_run_json({{"schema", "keel.run/1"}});
+  for (int64_t step : {1, 4, 6, 8}) directory.log_profile({{"step", step}});  // 6: the end of a shorter run
+  directory.sync();
+  EXPECT_EQ(directory.rewind_profile(6, LogSchedule(settings)), 2);
+  EXPECT_EQ(steps_in(run() + "/profile.jsonl", "step"), (std::vector<int64_t>{1, 4}));
+  EXPECT_EQ(steps_in(run() + "/profile.before-resume-6.jsonl", "step"), (std::vector<int64_t>{6, 8}));
+  settings.profile_every = 0;
+  EXPECT_EQ(directory.rewind_profile(6, LogSchedule(settings)), 2);
+}
+
+TEST_F(RunDirectoryTest, ReplacingTakesProfilesToo) {
+  {
+    RunDirectory directory = RunDirectory::create(run(), false);
+    directory.write_run_json({{"schema", "keel.run/1"}});
+    directory.log_profile({{"step", 1}});
+  }
+  std::ofstream(run() + "/profile.before-resume-6.jsonl") << "{}\n";
+  const RunDirectory again = RunDirectory::create(run(), true);
+  EXPECT_FALSE(fs::exists(run() + "/profile.jsonl"));
+  EXPECT_FALSE(fs::exists(run() + "/profile.before-resume-6.jsonl"));
+}
+
 TEST_F(RunDirectoryTest, SamplesOfTheCheckpointsOwnStepStayIfItHasThemBehindIt) {
   TrainSettings settings = log_settings(10, 1, 0);
   settings.validate.sample.every_steps = 2;

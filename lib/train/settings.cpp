@@ -309,6 +309,10 @@ std::optional<int64_t> recompute_segment(std::string_view mode) {
   return kSublayersPerBlock * blocks;
 }
 
+ModelConfig given_model(const Config& config) {
+  return with_model_keys(config, ModelConfig{});
+}
+
 int64_t sequence_length_of(const Config& config) {
   return config.integer("data.sequence_length");
 }
@@ -411,6 +415,7 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
                       std::numeric_limits<int32_t>::max());
   }
   s.log_every = config.integer("train.log_every");
+  s.profile_every = config.find_integer("train.profile_every").value_or(0);
   s.time_limit_seconds = config.find_real("train.time_limit").value_or(0);
   s.memory_limit_bytes = config.find_integer("train.memory_limit").value_or(0);
   s.optimizer = resolve_optimizer(config);

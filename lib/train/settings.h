@@ -83,6 +83,8 @@ struct TrainSettings {
   int64_t micro_batch_sequences = 0;
   bool micro_batch_is_auto = false;
   int64_t log_every = 1;
+  int64_t profile_every = 0;    ///< 0: no profiles
+  bool keeps_optimizer = true;  ///< false: gradients are looked at, nothing is updated and there is no optimiser state
   double time_limit_seconds = 0;   ///< 0: none
   int64_t memory_limit_bytes = 0;  ///< 0: none
   OptimizerSettings optimizer;
@@ -107,6 +109,9 @@ KEEL_API TrainSettings resolve_settings(const Config& config, const TrainFacts& 
 
 /// The `model` group alone; `facts` as above.
 KEEL_API ModelConfig resolve_model(const Config& config, const TrainFacts& facts, int64_t sequence_length);
+
+/// What the `model` group says, unchecked and with nothing filled in; for what needs no whole model.
+KEEL_API ModelConfig given_model(const Config& config);
 
 /// The keys that can say how long a run is; exactly one of them must.
 KEEL_API bool is_length(std::string_view key);

@@ -171,6 +171,7 @@ LogSchedule bring_up_to_date(RunDirectory& directory, const std::optional<Earlie
               step);
   };
   say_moved("metrics", directory.rewind_metrics(step, schedule));
+  say_moved("profile", directory.rewind_profile(step, schedule));
   const bool sampled = checkpoint != nullptr && trainer_state(*checkpoint).sampled;
   say_moved("samples", directory.rewind_samples(step, sampled, schedule));
   for (const AppliedOverride& o : earlier->overrides) {

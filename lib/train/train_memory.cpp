@@ -68,14 +68,18 @@ TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_seq
   const int64_t P = m.layout.size;
   m.weights = m.arena.add<float>(weights, P);
   m.gradients = m.arena.add<float>(gradients, P);
-  m.exp_avg = m.arena.add<float>(optimizer, P);
-  m.exp_avg_sq = m.arena.add<float>(optimizer, P);
+  if (settings.keeps_optimizer) {
+    m.exp_avg = m.arena.add<float>(optimizer, P);
+    m.exp_avg_sq = m.arena.add<float>(optimizer, P);
+  }
   m.decoder = plan_decoder(settings.model, all_sublayers(settings.model),
                            {.max_tokens = N,
                             .max_positions = settings.sequence_length(),
                             .training = true,
-                            .segment = settings.recompute_segment},
+                            .segment = settings.recompute_segment,
+                            .observe_gradients = settings.profile_every > 0},
                            m.arena);
+  if (settings.profile_every > 0) m.profile = plan_gradient_profile(settings.model, m.layout, N, m.arena);
   m.scalars = m.arena.add<StepScalars>(workspace, 1);
   m.norm_partial = m.arena.add<double>(workspace, chunk_count(P, kGradNormChunk));
   m.tokens = m.arena.add<int32_t>(workspace, N);
@@ -150,6 +154,7 @@ std::vector<int64_t> possible_micro_batches(const TrainSettings& settings) {
 int64_t automatic_micro_batch(const TrainSettings& run) {
   TrainSettings settings = run;
   settings.validate.sample = {};
+  settings.profile_every = 0;
   constexpr int64_t kTokens = 4096;
   constexpr int64_t kActivationBytes = int64_t{4} << 30;
   const std::vector<int64_t> sizes = possible_micro_batches(settings);

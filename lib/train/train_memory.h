@@ -11,6 +11,7 @@
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/model/arena.h"
 #include "keel/model/decoder.h"
+#include "keel/model/gradient_profile.h"
 #include "keel/model/parameters.h"
 #include "keel/train/settings.h"
 
@@ -23,8 +24,10 @@ struct TrainMemory {
   int64_t micro_batch_sequences = 0;
   int64_t cu_seqlens_capacity = 0;
   DecoderPlan decoder;
-  std::optional<DecoderPlan> sampler;                     ///< with the same weights, for the run's samples
-  Region<float> weights, gradients, exp_avg, exp_avg_sq;  ///< layout.size each; the last two are AdamW's m and v
+  std::optional<GradientProfilePlan> profile;  ///< where some steps are profiled
+  std::optional<DecoderPlan> sampler;          ///< with the same weights, for the run's samples
+  Region<float> weights, gradients, exp_avg,
+      exp_avg_sq;  ///< layout.size each; the last two are AdamW's m and v, if it runs
   Region<StepScalars> scalars;
   Region<double> norm_partial;
   Region<int32_t> tokens, targets, positions, cu_seqlens;
@@ -63,7 +66,7 @@ struct TrainingProduct {
 KEEL_API std::vector<TrainingProduct> training_products(const TrainSettings& settings, int64_t micro_batch_sequences);
 
 /// The micro-batch that `auto` stands for, a pure function of the settings (train.memory_limit included; threads and
-/// samples, which must not change a run's numbers, are not):
+/// samples and profiles, which must not change a run's numbers, are not):
 /// the largest divisor of the batch with at most about 4096 tokens and 4 GB of activations (or one sequence) that fits
 /// the limit with kLibraryAllowance beside its arena; 1 when none does. Whether that fits on this machine is for
 /// estimate_memory to say.

@@ -62,5 +62,27 @@ TEST(TrainMemory, CpusAddWhatTheProcessHoldsAndEachThreadTakes) {
   EXPECT_GT(estimate_memory(two, memory, s, 0).library_bytes, nothing_held.library_bytes);
 }
 
+/// Profiles must not change a run's numbers, so they have no part in its micro-batch.
+TEST(TrainMemory, ProfilesTakeWorkspaceAndLeaveTheMicroBatch) {
+  TrainSettings plain = small_settings();
+  TrainSettings profiled = plain;
+  profiled.profile_every = 5;
+  const TrainMemory a = plan_training(plain, 4), b = plan_training(profiled, 4);
+  EXPECT_FALSE(a.profile);
+  ASSERT_TRUE(b.profile);
+  const int64_t observed_gradient = 4 * 32 * 64 * int64_t{sizeof(float)};
+  EXPECT_GE(b.arena.bytes(MemoryKind::workspace) - a.arena.bytes(MemoryKind::workspace), observed_gradient);
+  EXPECT_EQ(b.arena.bytes(MemoryKind::activations), a.arena.bytes(MemoryKind::activations));
+  plain.memory_limit_bytes = profiled.memory_limit_bytes = a.arena.total_bytes() + kLibraryAllowance;
+  EXPECT_EQ(automatic_micro_batch(plain), 4);
+  EXPECT_EQ(automatic_micro_batch(profiled), 4);
+}
+
+TEST(TrainMemory, WithoutAnOptimiserThereIsNoStateOfIt) {
+  TrainSettings s = small_settings();
+  s.keeps_optimizer = false;
+  EXPECT_EQ(plan_training(s, 4).arena.bytes(MemoryKind::optimizer), 0);
+}
+
 }  // namespace
 }  // namespace keel

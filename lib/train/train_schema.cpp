@@ -150,6 +150,9 @@ std::vector<ConfigKey> train_keys() {
            "What is computed again in the backward pass, for less memory: none; branch: all but the stream of every "
            "sublayer; block: of every block; every:K: of every K-th block."},
       count("train.log_every", "1", "Steps between lines of metrics.jsonl.", 1, "steps"),
+      count("train.profile_every", "",
+            "Steps between lines of profile.jsonl: gradients and activations of every sublayer; by default none.", 1,
+            "steps"),
       count("train.seed", "0", "Determines initial values and the order of the data."),
       boolean("train.stop_on_divergence", "false",
               "Stop when the loss diverges (false in this version; a loss that is not finite always stops)."),

@@ -68,6 +68,7 @@ struct Trainer::Impl {
   Arena arena;
   ParameterBuffers parameters;
   Decoder decoder;
+  std::optional<GradientProfiler> profiler;
   std::optional<InferenceModel> sampler;
   std::vector<AdamwSegment> segments;
   HostBatch host;
@@ -84,6 +85,7 @@ struct Trainer::Impl {
         decoder(ctx, settings.model, memory.decoder, arena, interrupted),
         segments(adamw_segments(memory.layout, settings.optimizer)),
         host(settings.micro_batch_sequences * settings.sequence_length(), memory.cu_seqlens_capacity) {
+    if (memory.profile) profiler.emplace(ctx, settings.model, memory.layout, decoder, *memory.profile, arena);
     if (memory.sampler) {
       sampler.emplace(ctx, settings.model, parameters, *memory.sampler, arena, std::move(interrupted));
     }
@@ -126,6 +128,11 @@ struct Trainer::Impl {
     copy_to_host(ctx, View<const StepScalars, 1>(scalars()), HostView<StepScalars, 1>(&s, {1}));
     ctx.synchronize();
     return s;
+  }
+
+  void update() {
+    adamw(ctx, segments, settings.optimizer.beta1, settings.optimizer.beta2, scalars(), parameters.gradients,
+          parameters.weights, flat(memory.exp_avg), flat(memory.exp_avg_sq));
   }
 
   std::span<float> values_of(const Parameter& p, const Region<float>& region) const {
@@ -177,26 +184,35 @@ void Trainer::load_optimizer(const TensorSet& tensors) {
   tensors.read(targets);
 }
 
-std::optional<StepResult> Trainer::step(int64_t t) {
+std::optional<StepResult> Trainer::step(int64_t t, const StepRequest& request) {
   Impl& r = *impl_;
+  if (request.profile && !r.profiler) throw Error(ErrorKind::internal, "a profile of a run without profile_every");
   const std::vector<SequenceRef> sequences = r.train.step_sequences(t, r.settings.batch_sequences);
   const int64_t micro = r.settings.micro_batch_sequences;
+  DecoderObserver observer;
+  if (request.profile) {
+    r.profiler->begin();
+    observer = r.profiler->observer(r.parameters);
+  }
   r.set_scalars(t);
   for (int64_t first = 0; first < r.settings.batch_sequences; first += micro) {
     const FlatBatch batch = r.load(r.train, std::span(sequences).subspan(first, micro));
-    if (!r.decoder.forward_backward(r.parameters, batch, first > 0, r.scalars())) return std::nullopt;
+    if (!r.decoder.forward_backward(r.parameters, batch, first > 0, r.scalars(), {}, observer)) return std::nullopt;
+    if (request.progress) request.progress(first + micro);
   }
+  if (request.profile) r.profiler->end(r.parameters);
   grad_norm(r.ctx, r.parameters.gradients, r.scalars(),
             {r.arena.at(r.memory.norm_partial), {r.memory.norm_partial.count}});
-  adamw(r.ctx, r.segments, r.settings.optimizer.beta1, r.settings.optimizer.beta2, r.scalars(), r.parameters.gradients,
-        r.parameters.weights, r.flat(r.memory.exp_avg), r.flat(r.memory.exp_avg_sq));
+  if (r.settings.keeps_optimizer) r.update();
   const StepScalars s = r.fetch_scalars();
-  return StepResult{.loss = s.loss_sum / s.weight_sum,
+  StepResult result{.loss = s.loss_sum / s.weight_sum,
                     .grad_norm = s.grad_norm,
                     .learning_rate = learning_rate(r.settings.schedule, r.settings.optimizer.learning_rate,
                                                    r.settings.optimizer.final_learning_rate, t),
                     .non_finite = s.non_finite != 0 && s.weight_sum > 0,
                     .empty = s.weight_sum == 0};
+  if (request.profile) result.profile = r.profiler->fetch(s.weight_sum);
+  return result;
 }
 
 std::optional<double> Trainer::validate(const std::function<bool(int64_t done, int64_t total)>& give_up) {

@@ -13,6 +13,7 @@
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/common/context.h"
 #include "keel/model/decoder.h"
+#include "keel/model/gradient_profile.h"
 #include "keel/train/settings.h"
 #include "keel/train/train_memory.h"
 #include "keel/train/train_samples.h"
@@ -21,11 +22,18 @@ namespace keel {
 
 /// What one step tells the host, fetched once at its end. Loss and norm are of the weights before the update.
 struct StepResult {
-  double loss = 0;           ///< mean nats per target token of the global batch
-  double grad_norm = 0;      ///< of the mean gradient, before clipping
-  double learning_rate = 0;  ///< of this step, where a class has none of its own
-  bool non_finite = false;   ///< loss or gradient is not finite: nothing was updated
-  bool empty = false;        ///< no target counts (all are masked): loss is NaN, nothing was updated
+  double loss = 0;                         ///< mean nats per target token of the global batch
+  double grad_norm = 0;                    ///< of the mean gradient, before clipping
+  double learning_rate = 0;                ///< of this step, where a class has none of its own
+  bool non_finite = false;                 ///< loss or gradient is not finite: nothing was updated
+  bool empty = false;                      ///< no target counts (all are masked): loss is NaN, nothing was updated
+  std::optional<GradientProfile> profile;  ///< of the weights before the update, where it was asked for
+};
+
+/// What a step does besides.
+struct StepRequest {
+  bool profile = false;                                  ///< needs settings.profile_every above 0
+  std::function<void(int64_t sequences)> progress = {};  ///< called after each micro-batch with those done
 };
 
 /// A model, its optimiser state and what trains them. Knows nothing of files: see training_run.h.
@@ -46,7 +54,8 @@ class KEEL_API Trainer {
 
   /// Step t = 0, 1, ...: batch, gradient, clip, update. Empty if interrupted: then weights and optimiser state are
   /// those before the step, and so they are after an Error (data that can't be read).
-  std::optional<StepResult> step(int64_t t);
+  /// Without settings.keeps_optimizer nothing is updated. A profile changes no bit of the training.
+  std::optional<StepResult> step(int64_t t, const StepRequest& request = {});
 
   /// Mean nats per target token of the validation data; empty if interrupted, or if `give_up`, asked before each batch
   /// with the sequences done and in all, says so. Needs validation data; Error(format) if none of its targets counts.

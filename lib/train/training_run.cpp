@@ -17,6 +17,7 @@
 #include "keel/data/unigram.h"
 #include "keel/model/flops.h"
 #include "keel/model/model_config_json.h"
+#include "keel/train/profile_line.h"
 #include "keel/train/trainer.h"
 #include "keel/train/trainer_state.h"
 
@@ -135,7 +136,8 @@ class TrainingRun {
 
   bool train_step() {
     const Stopwatch watch;
-    const std::optional<StepResult> result = trainer_.step(outcome_.step);
+    const std::optional<StepResult> result =
+        trainer_.step(outcome_.step, {.profile = schedule_.profiles(outcome_.step + 1)});
     if (!result) return !stopped();
     const double seconds = watch.seconds();
     outcome_.train_seconds += seconds;
@@ -155,6 +157,7 @@ class TrainingRun {
     validated_ = !setup_.validation;
     sampled_ = !makes_samples();
     if (schedule_.logs(outcome_.step)) log_step(outcome_.step, *result, seconds);
+    log_profile(outcome_.step, *result);
     is_whole_ = true;
     show_progress(*result, seconds);
     return true;
@@ -171,6 +174,11 @@ class TrainingRun {
                          .tokens_per_second = static_cast<double>(settings_.tokens_per_step()) / seconds,
                          .seconds = outcome_.train_seconds,
                          .peak_memory_bytes = outcome_.peak_memory_bytes});
+  }
+
+  void log_profile(int64_t step, const StepResult& result) {
+    if (!result.profile) return;
+    directory_.log_profile(profile_line(step, step * settings_.tokens_per_step(), *result.profile));
   }
 
   void show_progress(const StepResult& result, double seconds) {
@@ -204,6 +212,7 @@ class TrainingRun {
 
   void diverged(const StepResult& result, double seconds) {
     log_step(outcome_.step + 1, result, seconds);
+    log_profile(outcome_.step + 1, result);
     give_up(outcome_.step + 1, result.learning_rate);
     // The weights of the last step are worth saving if it is the batch that they cannot take, not they themselves.
     const std::string tensor = trainer_.non_finite_tensor();

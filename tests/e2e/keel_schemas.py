@@ -5,7 +5,7 @@ import pathlib
 import jsonschema
 
 SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "schemas"
-LINES = {"metrics.jsonl": "metrics.json", "events.jsonl": "events.json", "samples.jsonl": "samples.json"}
+LINES = {"metrics.jsonl": "metrics.json", "events.jsonl": "events.json", "samples.jsonl": "samples.json", "profile.jsonl": "profile.json"}
 
 
 def load_schema(name):

@@ -141,3 +141,12 @@ class Wiring(ToolTest):
         self.assertEqual(sorted(s["name"] for s in schemes),
                          ["admin", "deepnorm", "hybrid", "hybrid_star", "keel", "keel_attempt1", "keel_attempt2", "keel_attempt3", "keel_v1",
                           "layerscale", "lns", "mix", "olmo2", "post", "pre", "rezero", "sandwich"])
+
+    def test_every_option_of_the_model(self):
+        options = ("model.learnable_alpha=true", "model.qk_norm=true", "model.norm_type=ln", "model.final_norm=true")
+        report = json.loads(self.check("keel-analyze", *self.KEEL, *[a for option in options for a in ("--set", option)]).stdout)
+        row = report["results"]["rows"][2]
+        self.assertEqual((row["a"], row["skip_scale"], row["qkv"], row["inner"], row["outer"]), (6, "exponential", "qk_head", "ln", "ln"))
+        self.assertEqual((report["results"]["final_norm"], report["results"]["final_norm_kind"]), (True, "ln"))
+        mix = json.loads(self.check("keel-analyze", "wiring", "--scheme", "mix", "--blocks", "4", "--set", "model.mix_fraction=0.75").stdout)
+        self.assertEqual([row["outer"] for row in mix["results"]["rows"]], ["rms"] * 6 + ["none"] * 2)

@@ -5,6 +5,7 @@ one stream. So each one becomes T + 1 tokens of the stream, read as a sequence o
 of the next, is masked out."""
 import json
 import math
+import re
 
 from keel_files import read_lines, read_safetensors, write_megatron
 from keel_tools import ToolTest
@@ -122,3 +123,31 @@ class GoldenWiring(ToolTest):
                 work, arguments = self.prepare(folder, case, {"micro": 1})
                 self.check("keel-train", *arguments)
                 self.check_training(work, case)
+
+    def check_profile(self, results, case):
+        """Gradients of streams and tensors. The masked last position of each sequence has no part in them."""
+        tolerance = 3e-4 if case["case"] == "keel_deep" else 1e-5
+        found = [s["stream_gradient_norm"] for s in [*results["sublayers"], results["last_stream"]]]
+        expected = case["step0"]["stream_grad_norm"]
+        self.assertEqual(len(found), len(expected))
+        if case["options"]["accumulate"] == 1:  # else they are of the first micro-batch alone
+            for l, value in enumerate(found):
+                self.assertLessEqual(abs(value / expected[l] - 1), tolerance, l)
+        for name, pinned in case["step0"]["grads"].items():
+            place = re.fullmatch(r"model\.layers\.(\d+)\.(?:self_attn\.|mlp\.)?(.+?)(?:\.weight)?", name)
+            if not place:
+                continue
+            block, kind = int(place[1]), place[2]
+            owners = [s for s in results["sublayers"][2 * block:2 * block + 2] if kind in s["weight_gradient_norm"]]
+            self.assertEqual(len(owners), 1, name)
+            self.assertLessEqual(abs(owners[0]["weight_gradient_norm"][kind] / pinned["norm"] - 1), tolerance, name)
+
+    def test_gradient_profiles(self):
+        count = 0
+        for folder, case in self.cases():
+            with self.subTest(case=case["case"]):
+                work, arguments = self.prepare(folder, case, {})
+                report = self.check("keel-analyze", "gradients", work, *arguments[:4], "--threads", "1", "--progress", "none").stdout
+                self.check_profile(json.loads(report)["results"], case)
+            count += 1
+        self.assertGreaterEqual(count, 36)

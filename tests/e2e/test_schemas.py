@@ -10,7 +10,7 @@ WIRING = {
     "schema": "keel.analyze.wiring/1", "tool": "keel-analyze", "version": "0.1.0", "command": ["keel-analyze", "wiring"],
     "started": "2026-01-02T03:04:05Z", "finished": "2026-01-02T03:04:05.678Z",
     "host": {"cpu": "x", "cores": 2, "memory_bytes": 1, "gpus": []}, "config": {}, "inputs": [], "warnings": [],
-    "results": {"scheme": "pre", "blocks": 1, "sublayers": 2, "final_norm": True, "rows": [
+    "results": {"scheme": "pre", "blocks": 1, "sublayers": 2, "final_norm": True, "final_norm_kind": "rms", "rows": [
         {"sublayer": l, "branch_kind": kind, "inner": "rms", "branch": "none", "outer": "none", "a": 1.0, "b": 1.0, "ns": 1.0,
          "qkv": "none", "in_scale": "none", "skip_scale": "none", "branch_scale": "none"}
         for l, kind in enumerate(("attention", "mlp"))]},

@@ -11,6 +11,7 @@
 #include "keel/checkpoint/safetensors.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
 #include "keel/model/decoder.h"
+#include "keel/model/gradient_profile.h"
 #include "keel/model/parameters.h"
 #include "keel/model/skip_profile.h"
 
@@ -101,10 +102,6 @@ double norm_of(const std::vector<double>& v) {
   return std::sqrt(sum);
 }
 
-double norm_of(View<const float, 2> dense) {
-  return norm_of(std::vector<double>(dense.data(), dense.data() + dense.size()));
-}
-
 class GoldenWiring : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenWiring, StepZero) {
@@ -145,6 +142,7 @@ TEST_P(GoldenWiring, StepZero) {
   const DecoderPlan plan =
       plan_decoder(config, all_sublayers(config),
                    {.max_tokens = N, .max_positions = T, .training = true, .observe_gradients = true}, arena_plan);
+  const GradientProfilePlan profile_plan = plan_gradient_profile(config, layout, N, arena_plan);
   const Arena arena(arena_plan);
   const ParameterBuffers p{.layout = &layout,
                            .weights = {arena.at(weights), {layout.size}},
@@ -165,17 +163,16 @@ TEST_P(GoldenWiring, StepZero) {
   const View<StepScalars, 1> s(scalars.data(), {1});
   std::vector<float> nll(N);
   const int64_t n = config.sublayers();
-  std::vector<double> stream_rms(n + 1), stream_grad_norm(n + 1);
-  const DecoderObserver observer{
-      .branch = [&](int64_t l, View<const float, 2> x,
-                    View<const float, 2>) { stream_rms[l] = norm_of(x) / std::sqrt(static_cast<double>(x.size())); },
-      .gradient = [&](int64_t l, View<const float, 2> gradient) { stream_grad_norm[l] = norm_of(gradient); }};
+  GradientProfiler profiler(ctx, config, layout, decoder, profile_plan, arena);
   const int64_t accumulate = options["accumulate"];
   for (int64_t i = accumulate - 1; i >= 0; --i) {  // batch 0 last, so that its values are there to look at
     const CaseBatch batch(data, i, options["packed"], options["masked"]);
-    ASSERT_TRUE(decoder.forward_backward(p, batch.flat(), i < accumulate - 1, s, {nll.data(), {N}}, observer));
+    profiler.begin();
+    ASSERT_TRUE(
+        decoder.forward_backward(p, batch.flat(), i < accumulate - 1, s, {nll.data(), {N}}, profiler.observer(p)));
   }
-  stream_rms[n] = norm_of(decoder.stream(n)) / std::sqrt(static_cast<double>(N * config.hidden_size));
+  profiler.end(p);
+  const GradientProfile profile = profiler.fetch(scalars[0].weight_sum);
   std::vector<double> partial(layout.size / kGradNormChunk + 1);
   grad_norm(ctx, p.gradients, s, {partial.data(), {(layout.size + kGradNormChunk - 1) / kGradNormChunk}});
 
@@ -205,9 +202,10 @@ TEST_P(GoldenWiring, StepZero) {
   const double tolerance = keel_deep ? 3e-4 : 1e-5;
   for (int64_t l = 0; l <= n; ++l) {
     const double rms = json["step0"]["stream_rms"][l], gradient = json["step0"]["stream_grad_norm"][l];
-    EXPECT_TRUE(std::abs(stream_rms[l] - rms) <= tolerance * rms) << "stream " << l;
-    EXPECT_TRUE(std::abs(stream_grad_norm[l] / scalars[0].weight_sum - gradient) <= tolerance * gradient)
-        << "gradient of stream " << l;
+    const double found_rms = l < n ? profile.sublayers[l].stream_rms : profile.final_stream_rms;
+    const double found = l < n ? profile.sublayers[l].stream_gradient_norm : profile.final_stream_gradient_norm;
+    EXPECT_TRUE(std::abs(found_rms - rms) <= tolerance * rms) << "stream " << l;
+    EXPECT_TRUE(std::abs(found - gradient) <= tolerance * gradient) << "gradient of stream " << l;
   }
   int64_t stored_gradients = 0;
   for (const Parameter& parameter : layout.parameters) {

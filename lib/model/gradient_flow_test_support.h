@@ -37,7 +37,7 @@ struct Flow {
   double token_cosine = 0;                   ///< mean over pairs of tokens, of x_L
   /// Of the rows: the largest difference between log P and its sum over moments of x and F; the largest |log P|; what
   /// leaving out mean(x F) changes at most.
-  double moments_difference = 0, largest_log_P = 0, cross_term = 0;
+  double moments_difference = 0, cross_term = 0;
 };
 
 inline double norm_of(View<const float, 2> dense) {
@@ -183,9 +183,9 @@ class RandomModel {
         without_cross -= 0.5 * std::log(squares);
       }
       flow.log_P += log_P / kTokens;
-      flow.moments_difference = std::max(flow.moments_difference, std::abs(log_P - from_moments));
+      const double difference = std::abs(log_P - from_moments);
+      flow.moments_difference = std::isnan(difference) ? INFINITY : std::max(flow.moments_difference, difference);
       flow.cross_term = std::max(flow.cross_term, std::abs(without_cross - from_moments));
-      flow.largest_log_P = std::max(flow.largest_log_P, std::abs(log_P));
     }
   }
 

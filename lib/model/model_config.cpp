@@ -75,7 +75,13 @@ ModelConfig resolved(ModelConfig c) {
           "layer_types has " + std::to_string(c.sliding_layers.size()) + " entries for " +
               std::to_string(c.num_hidden_layers) + " blocks");
   const ResidualScheme& scheme = residual_scheme(c.residual_scheme);
-  require_applicable(scheme, c.wiring_overrides());
+  try {
+    require_applicable(scheme, c.wiring_overrides());
+  } catch (const Error& error) {
+    throw error.at("model");
+  }
+  require(!c.norm_type || has_norms(c), "norm_type " + std::string(to_string(c.norm_type.value_or(NormKind::none))) +
+                                            " has no meaning in scheme '" + c.residual_scheme + "': it has no norms");
   return c;
 }
 

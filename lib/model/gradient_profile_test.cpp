@@ -142,7 +142,7 @@ TEST(GradientProfile, EverySchemeAgainstTheReference) {
     SCOPED_TRACE(scheme.name);
     ModelConfig config = small(std::string(scheme.name));
     config.learnable_alpha = scheme.accepts_alpha;
-    Case c(config, {0, 5, 9}, seed++, true, true);
+    Case c(config, {0, 5, 9}, seed++, true);
     if (scheme.profiled_skip) {  // a trained vector may have either sign
       const Parameter& omega = c.layout.at(c.layout.sublayers[1].skip_scale);
       c.weights[omega.offset + 1] *= -1;
@@ -217,7 +217,7 @@ TEST(GradientProfile, SameBitsInEveryRecomputeModeAndForAnyThreads) {
     std::vector<float> gradients;
     for (const int64_t segment : {0, 1, 2, 4}) {
       for (const int threads : {1, 2}) {
-        Case c(config, {0, 3, 9}, 80, false, true, segment, true);
+        Case c(config, {0, 3, 9}, 80, false, true, segment);
         const std::vector<double> found = numbers_of(profile_of(c, {c.flat()}, threads));
         if (first.empty()) {
           first = found;
@@ -242,9 +242,9 @@ TEST(GradientProfile, SameBitsInEveryRecomputeModeAndForAnyThreads) {
 TEST(GradientProfile, MicroBatchesAddUp) {
   for (const char* scheme : {"keel", "deepnorm", "hybrid"}) {
     SCOPED_TRACE(scheme);
-    Case c(small(scheme), {0, 7, 9}, 95, true, true);
+    Case c(small(scheme), {0, 7, 9}, 95, true);
     const std::vector<double> whole = numbers_of(profile_of(c, {c.flat()}));
-    Case split(small(scheme), {0, 7, 9}, 95, true, true);
+    Case split(small(scheme), {0, 7, 9}, 95, true);
     const FlatBatch all = split.flat();
     std::vector<FlatBatch> parts;
     const std::vector<std::vector<int32_t>> bounds{{0, 7}, {0, 2}};

@@ -109,7 +109,8 @@ class Profile(TrainTest):
         self.assertEqual([line["step"] for line in self.profile()], [1, 5, 8, 12])
         self.train("run", ["--steps", "20", "--resume", "--override", "train.profile_every=null"])
         self.assertEqual([line["step"] for line in self.profile()], [1, 5, 8, 12])
-        self.train("late", ["--steps", "6", "--set", "train.profile_every=null"])
+        self.write_config(config())
+        self.train("late", ["--steps", "6"])
         self.train("late", ["--steps", "12", "--resume", "--override", "train.profile_every=5"])
         self.assertEqual([line["step"] for line in self.profile("late")], [10, 12])
 

@@ -68,6 +68,13 @@ std::string legend(const std::vector<Wiring>& rows, bool skip_is_frozen) {
   return text;
 }
 
+/// One past the last row from `first` on that repeats the one `period` rows before it.
+int64_t end_of_pattern(const std::vector<Wiring>& rows, int64_t first, int64_t period) {
+  int64_t l = first + period;
+  while (l < std::ssize(rows) && rows[l] == rows[l - period]) ++l;
+  return std::min<int64_t>(l, std::ssize(rows));
+}
+
 }  // namespace
 
 std::string wiring_formula(const Wiring& w) {
@@ -99,14 +106,24 @@ WiringTable wiring_table_of(const ModelConfig& config) {
   table.text = fmt::format("{}, {} sublayers, {} norm before the head\n", config.residual_scheme, config.sublayers(),
                            final_norm ? "a" : "no");
   table.text += fmt::format("{:>11}  {:<6}{:<7}{:<6} {}\n", "sublayers", "inner", "branch", "outer", "formula");
-  int64_t first = 0;
-  for (int64_t l = 0; l < config.sublayers(); ++l) {
-    table.json["rows"].push_back(row_json(l, rows[l]));
-    if (l + 1 < config.sublayers() && rows[l + 1] == rows[l]) continue;
-    const std::string range = first == l ? std::to_string(l) : fmt::format("{}-{}", first, l);
-    table.text += fmt::format("{:>11}  {:<6}{:<7}{:<6} {}\n", range, to_string(rows[l].inner),
-                              to_string(rows[l].branch), to_string(rows[l].outer), wiring_formula(rows[l]));
-    first = l + 1;
+  for (int64_t l = 0; l < config.sublayers(); ++l) table.json["rows"].push_back(row_json(l, rows[l]));
+  const auto add = [&](const std::string& range, const Wiring& row) {
+    table.text += fmt::format("{:>11}  {:<6}{:<7}{:<6} {}\n", range, to_string(row.inner), to_string(row.branch),
+                              to_string(row.outer), wiring_formula(row));
+  };
+  for (int64_t first = 0; first < config.sublayers();) {
+    const int64_t same = end_of_pattern(rows, first, 1), pairs = end_of_pattern(rows, first, 2);
+    constexpr int64_t kShortest = 4;  // of pairs that are worth a word
+    if (same == first + 1 && pairs - first >= kShortest) {
+      for (const int64_t l : {first, first + 1}) {
+        const int64_t last = pairs - 1 - (pairs - 1 - l) % 2;
+        add(fmt::format("{}-{} {}", l, last, branch_kind(l) == BranchKind::attention ? "even" : "odd"), rows[l]);
+      }
+      first = pairs;
+      continue;
+    }
+    add(same == first + 1 ? std::to_string(first) : fmt::format("{}-{}", first, same - 1), rows[first]);
+    first = same;
   }
   table.text += legend(rows, config.admin_frozen);
   return table;

@@ -107,8 +107,9 @@ void refuse_if_true(const Config& config, const char* key) {
 /// Each given model key against the model of --init.
 void require_same_model(const Config& config, const ModelConfig& init) {
   const auto conflict = [&](const char* key, const std::string& wanted, const std::string& found) {
-    throw config.error(key, std::string(key) + " " + wanted + " contradicts the " + found + " of --init",
-                       "leave it out");
+    throw config.error(key,
+                       std::string(key) + " " + wanted + " contradicts the " + found + " of the model it starts from",
+                       "a model stays what it is: leave the key out, or start from initial weights");
   };
   for (const SizeKey& size : kSizes) {
     if (!config.is_given(size.key)) continue;
@@ -133,11 +134,11 @@ void require_same_model(const Config& config, const ModelConfig& init) {
   }
   for (const OptionalRealKey& real : kOptionalReals) {
     const std::optional<double>&asked = wanted.*real.field, &found = init.*real.field;
-    if (asked != found) conflict(real.key, format_real(*asked), found ? format_real(*found) : "default");
+    if (asked != found) conflict(real.key, format_real(*asked), found ? format_real(*found) : "scheme's own");
   }
   if (wanted.norm_type != init.norm_type) {
     conflict("model.norm_type", std::string(to_string(*wanted.norm_type)),
-             init.norm_type ? std::string(to_string(*init.norm_type)) : "default");
+             init.norm_type ? std::string(to_string(*init.norm_type)) : "scheme's own kind");
   }
   if (wanted.has_final_norm() != init.has_final_norm()) {
     conflict("model.final_norm", wanted.has_final_norm() ? "true" : "false", init.has_final_norm() ? "true" : "false");

@@ -42,6 +42,16 @@ class Runs(TrainTest):
                     self.assertEqual(self.metrics("again"), self.metrics("none"))
                     self.assertEqual(self.weights("again", 6), self.weights("none", 6))
 
+    def test_recomputation_can_begin_in_the_middle_of_a_run(self):
+        self.write_config(scheme_config("keel"))
+        self.train("none")
+        self.train("again", ["--steps", "3", "--set", "schedule.name=constant"])
+        said = self.train("again", ["--resume", "--steps", "6", "--set", "train.recompute=block"], code=2).stderr
+        self.assertIn("use --override train.recompute=", said)
+        self.train("again", ["--resume", "--steps", "6", "--override", "train.recompute=block"])
+        self.assertEqual(self.metrics("again"), self.metrics("none"))
+        self.assertEqual(self.weights("again", 6), self.weights("none", 6))
+
     def test_documents_and_accumulation_in_every_scheme(self):
         """Micro-batches of one and of all sequences, of documents that do not see each other."""
         for scheme in schemes():

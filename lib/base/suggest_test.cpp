@@ -41,7 +41,7 @@ TEST(Suggestion, ListsAFewWhenNoneIsNear) {
 
 TEST(Suggestion, IsEmptyWhenThereIsNothingToSay) {
   EXPECT_EQ(suggestion("x", {}), "");
-  EXPECT_EQ(suggestion("zzzzzz", std::vector<std::string>(13, "abcdefghijk")), "");
+  EXPECT_EQ(suggestion("zzzzzz", std::vector<std::string>(21, "abcdefghijk")), "");
 }
 
 TEST(Suggestion, AVeryLongNameIsNoWork) {

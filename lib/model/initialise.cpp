@@ -2,6 +2,7 @@
 
 #include "keel/base/hash.h"
 #include "keel/base/rng.h"
+#include "keel/base/signals.h"
 #include "keel/model/parameters.h"
 
 namespace keel {
@@ -29,6 +30,7 @@ void initialise(const Parameter& parameter, uint64_t seed, int threads, float* v
 void initialise_parameters(const ParameterLayout& layout, uint64_t seed, int threads, HostView<float, 1> weights) {
   int64_t end = 0;
   for (const Parameter& parameter : layout.parameters) {
+    throw_if_stopped();
     std::fill(weights.data() + end, weights.data() + parameter.offset, 0.0F);
     initialise(parameter, seed, threads, weights.data() + parameter.offset);
     end = parameter.offset + parameter.size;

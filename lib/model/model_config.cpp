@@ -64,7 +64,8 @@ ModelConfig resolved(ModelConfig c) {
   require_size(c.head_dim, "head_dim", kWidest);
   require_size(c.query_size(), "num_attention_heads * head_dim", kWidest);
   require(c.head_dim % 2 == 0, "head_dim " + std::to_string(c.head_dim) + " is odd: RoPE rotates pairs");
-  require(c.rms_norm_eps > 0, "rms_norm_eps must be above 0");
+  const auto eps = static_cast<float>(c.rms_norm_eps);
+  require(eps > 0 && std::isfinite(eps), "rms_norm_eps must be above 0 as a 32-bit number");
   require(c.rope_theta > 0, "rope_theta must be above 0");
   require(c.initializer_range >= 0, "initializer_range must not be negative");
   require(c.max_position_embeddings >= 0 && c.max_position_embeddings <= kMostTokens,

@@ -67,7 +67,8 @@ struct InitRules {
 KEEL_API ParameterLayout parameter_layout(const ModelConfig& config, const InitRules& init = {});
 
 /// Draws initial values: element i of a tensor is a function of (seed, tensor name, i) alone, so that models that share
-/// a tensor share its start whatever their scheme, thread count or the order of drawing. Gaps become zero.
+/// a tensor share its start whatever their scheme, thread count or the order of drawing. Gaps become zero. Stopped
+/// (base/signals.h) between tensors once a stop is asked for.
 KEEL_API void initialise_parameters(const ParameterLayout& layout, uint64_t seed, int threads,
                                     HostView<float, 1> weights);
 

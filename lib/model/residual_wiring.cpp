@@ -275,8 +275,10 @@ void require_applicable(const ResidualScheme& scheme, const WiringOverrides& ove
     throw Error(ErrorKind::config, fmt::format("residual_alpha {} {}", *overrides.alpha, none), "",
                 "leave it out; these have one: " + names_where(&ResidualScheme::accepts_alpha));
   }
-  if (overrides.alpha && !(*overrides.alpha > 0 && std::isfinite(*overrides.alpha))) {
-    throw Error(ErrorKind::config, fmt::format("residual_alpha must be above 0, not {}", *overrides.alpha));
+  const auto alpha = static_cast<float>(overrides.alpha.value_or(1));
+  if (!(alpha > 0 && std::isfinite(alpha))) {
+    throw Error(ErrorKind::config,
+                fmt::format("residual_alpha must be above 0 as a 32-bit number, not {}", *overrides.alpha));
   }
   if (overrides.learnable_alpha && !scheme.accepts_alpha) {
     throw Error(ErrorKind::config, "learnable_alpha true " + none, "",

@@ -61,7 +61,10 @@ TrainFacts facts_of(const std::vector<TokenData>& data, const std::optional<Mode
     require_same_tokenizer(data.front(), set, "the data sets of the mixture");
   }
   if (init) facts.init_model = parse_model_config(init->config_text, init->config_path);
-  if (resumed) facts.init_model = resumed;
+  if (resumed) {
+    facts.init_model = resumed;
+    facts.resumed = true;
+  }
   return facts;
 }
 

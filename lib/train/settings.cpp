@@ -105,8 +105,14 @@ void refuse_if_true(const Config& config, const char* key) {
 }
 
 /// Each given model key against the model of --init.
-void require_same_model(const Config& config, const ModelConfig& init) {
+void require_same_model(const Config& config, const ModelConfig& init, bool resumed) {
   const auto conflict = [&](const char* key, const std::string& wanted, const std::string& found) {
+    if (resumed) {
+      throw Error(
+          ErrorKind::format,
+          fmt::format("the newest checkpoint is of another model than the run: {} {}, not {}", key, found, wanted), "",
+          "a checkpoint from elsewhere lies in the run's folder");
+    }
     throw config.error(key,
                        std::string(key) + " " + wanted + " contradicts the " + found + " of the model it starts from",
                        "a model stays what it is: leave the key out, or start from initial weights");
@@ -132,6 +138,8 @@ void require_same_model(const Config& config, const ModelConfig& init) {
   if (wanted.residual_scheme != init.residual_scheme) {
     conflict("model.residual_scheme", wanted.residual_scheme, init.residual_scheme);
   }
+  // The scheme's own values may be written out in one place and left out in the other.
+  if (wiring_table(wanted) == wiring_table(init) && final_norm_kind(wanted) == final_norm_kind(init)) return;
   for (const OptionalRealKey& real : kOptionalReals) {
     const std::optional<double>&asked = wanted.*real.field, &found = init.*real.field;
     if (asked != found) conflict(real.key, format_real(*asked), found ? format_real(*found) : "scheme's own");
@@ -321,7 +329,7 @@ int64_t sequence_length_of(const Config& config) {
 ModelConfig resolve_model(const Config& config, const TrainFacts& facts, int64_t sequence_length) {
   ModelConfig model;
   if (facts.init_model) {
-    require_same_model(config, *facts.init_model);
+    require_same_model(config, *facts.init_model, facts.resumed);
     model = *facts.init_model;
   } else {
     model = with_model_keys(config, ModelConfig{});

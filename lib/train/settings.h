@@ -101,7 +101,8 @@ struct TrainFacts {
   std::optional<int64_t> data_vocab_size;  ///< the tokenizer's largest id + 1
   std::optional<int64_t> data_eod_id;
   std::optional<ModelConfig>
-      init_model;  ///< of --init: it is the model; a `model` group that contradicts it is an error
+      init_model;        ///< of --init: it is the model; a `model` group that contradicts it is an error
+  bool resumed = false;  ///< init_model is the run's own checkpoint: Error(format) if the run's config contradicts it
 };
 
 /// The config as a run's settings. Throws Error(config) where values are missing, contradict each other or the facts.

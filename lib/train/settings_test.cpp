@@ -145,9 +145,19 @@ TEST(Settings, ModelGroupThatContradictsInitIsRefused) {
                                      .num_hidden_layers = 2,
                                      .num_attention_heads = 2,
                                      .residual_scheme = "pre"});
-  expect_refused(with({"model.residual_scheme=keel"}), "contradicts the pre of --init", {.init_model = init});
+  expect_refused(with({"model.residual_scheme=keel"}), "contradicts the pre of the model it starts from",
+                 {.init_model = init});
   EXPECT_EQ(resolve_settings(small_config(), {.init_model = init}).model.residual_scheme, "pre");
-  expect_refused(with({"model.hidden_size=32"}), "hidden_size 32 contradicts the 16 of --init", {.init_model = init});
+  expect_refused(with({"model.hidden_size=32"}), "hidden_size 32 contradicts the 16 of the model it starts from",
+                 {.init_model = init});
+  EXPECT_THROW(resolve_settings(with({"model.norm_type=ln"}), {.init_model = init}), Error);
+  EXPECT_EQ(resolve_settings(with({"model.norm_type=rms"}), {.init_model = init}).model.norm_type, init.norm_type);
+  try {
+    resolve_settings(with({"model.residual_scheme=keel"}), {.init_model = init, .resumed = true});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::format) << error.what();
+  }
 }
 
 TEST(Settings, ClassesHaveTheirOwnRatesInTheSameShape) {

@@ -284,8 +284,8 @@ class ResidualSchemes(HostileTest):
 
     def test_options(self):
         for names, keys in (
-                (["residual scheme 'kel'", "did you mean 'keel'"], dict(residual_scheme="kel")),
-                (["residual scheme ''"], dict(residual_scheme="")),
+                (["residual_scheme 'kel'", "did you mean 'keel'"], dict(residual_scheme="kel")),
+                (["residual_scheme ''"], dict(residual_scheme="")),
                 (["residual_scheme"], dict(residual_scheme=3)),
                 (["residual_alpha 2", "'pre'", "deepnorm"], dict(residual_alpha=2)),
                 (["residual_alpha", "above 0", "-1"], dict(residual_scheme="keel", residual_alpha=-1)),

@@ -16,9 +16,9 @@ using decoder_testing::Case;
 using decoder_testing::small;
 using Complex = std::complex<double>;
 
-/// |g - g_ref|_2 <= 1e-5 |g_ref|_2 for each tensor: some twenty operations deep, each within a few sqrt(n) u of exact,
-/// u = 6e-8.
-constexpr double kTensorTolerance = 1e-5;
+/// |g - g_ref|_2 <= 4 k sqrt(n) u |g_ref|_2 for each tensor: k = 20 operations one after the other, each rounding sums of
+/// some n = 54 products (tokens times width), u = 6e-8.
+constexpr double kTensorTolerance = 3.5e-5;
 
 /// Gradients of every parameter but the model's constants.
 std::vector<double> complex_step_gradient(const Case& c) {
@@ -85,17 +85,17 @@ void expect_matches_reference(Case& c) {
 }
 
 TEST(Decoder, EveryGradientOfEverySchemeAgainstTheComplexStep) {
-  uint64_t seed = 1;
+  constexpr uint64_t kSeed = 1;  // the same for all, so that a new scheme leaves the others' cases as they are
   for (const ResidualScheme& scheme : residual_schemes()) {
     SCOPED_TRACE(scheme.name);
-    Case c(small(std::string(scheme.name)), {0, 5, 9}, seed++);
+    Case c(small(std::string(scheme.name)), {0, 5, 9}, kSeed);
     expect_matches_reference(c);
   }
 }
 
 /// More sublayers, wider, and longer documents than complex steps reach.
 TEST(Decoder, SixSublayersOfEverySchemeAgainstTheReference) {
-  uint64_t seed = 100;
+  constexpr uint64_t kSeed = 100;
   for (const ResidualScheme& scheme : residual_schemes()) {
     SCOPED_TRACE(scheme.name);
     const ModelConfig config{.vocab_size = 61,
@@ -105,7 +105,7 @@ TEST(Decoder, SixSublayersOfEverySchemeAgainstTheReference) {
                              .num_attention_heads = 4,
                              .num_key_value_heads = 2,
                              .residual_scheme = std::string(scheme.name)};
-    Case c(config, {0, 23, 24, 57}, seed++, true);
+    Case c(config, {0, 23, 24, 57}, kSeed, true);
     expect_gradients(c, reference_gradient(c));
   }
 }
@@ -140,7 +140,7 @@ TEST(Decoder, OptionsAgainstTheComplexStep) {
 
 /// Norms of another kind, a learned skip scale, constants: what schemes can be combined with.
 TEST(Decoder, SchemeOptionsAgainstTheComplexStep) {
-  uint64_t seed = 200;
+  constexpr uint64_t kSeed = 200;
   for (const ResidualScheme& scheme : residual_schemes()) {
     SCOPED_TRACE(scheme.name);
     const ModelConfig plain = small(std::string(scheme.name));
@@ -149,24 +149,24 @@ TEST(Decoder, SchemeOptionsAgainstTheComplexStep) {
       ModelConfig config = plain;
       config.norm_type = norm;
       config.final_norm = !scheme.final_norm;
-      Case c(config, {0, 5}, seed++);
+      Case c(config, {0, 5}, kSeed);
       expect_matches_reference(c);
     }
     if (!scheme.accepts_alpha) continue;
     ModelConfig config = plain;
     config.learnable_alpha = true;
     config.residual_alpha = 1.5;
-    Case c(config, {0, 5}, seed++);
+    Case c(config, {0, 5}, kSeed);
     expect_matches_reference(c);
   }
   ModelConfig frozen = small("admin");
   frozen.admin_frozen = true;
-  Case c(frozen, {0, 5}, seed++);
+  Case c(frozen, {0, 5}, kSeed);
   expect_matches_reference(c);
   ModelConfig mixed = small("mix");
   for (const double fraction : {0.0, 0.5, 1.0}) {
     mixed.mix_fraction = fraction;
-    Case with_fraction(mixed, {0, 5}, seed++);
+    Case with_fraction(mixed, {0, 5}, kSeed);
     expect_matches_reference(with_fraction);
   }
 }

@@ -266,6 +266,25 @@ TEST(ModelConfigJson, MutatedFilesAreReadOrRefused) {
   EXPECT_GT(accepted, 0);
 }
 
+TEST(ModelConfig, NormsNeedAnEpsThatIsA32BitNumberAboveZero) {
+  ModelConfig c{
+      .vocab_size = 5, .hidden_size = 2, .intermediate_size = 3, .num_hidden_layers = 1, .num_attention_heads = 1};
+  for (const double eps : {0.0, -1e-5, 1e-300, 1e300}) {
+    c.rms_norm_eps = eps;
+    EXPECT_THROW(resolved(c), Error) << eps;
+  }
+}
+
+TEST(ModelConfig, NormTypeOfAModelWithoutNormsIsRefused) {
+  ModelConfig c{
+      .vocab_size = 5, .hidden_size = 2, .intermediate_size = 3, .num_hidden_layers = 1, .num_attention_heads = 1};
+  c.residual_scheme = "rezero";
+  c.norm_type = NormKind::ln;
+  EXPECT_THROW(resolved(c), Error);
+  c.final_norm = true;
+  EXPECT_EQ(final_norm_kind(resolved(c)), NormKind::ln);
+}
+
 TEST(ArenaPlan, RegionsAreAlignedAndDoNotOverlap) {
   ArenaPlan plan;
   const Region<float> a = plan.add<float>(MemoryKind::weights, 3);

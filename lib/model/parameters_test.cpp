@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <csignal>
 #include <map>
 #include <set>
+
+#include "keel/base/signals.h"
 
 namespace keel {
 namespace {
@@ -179,6 +182,14 @@ std::map<std::string, std::vector<float>> drawn(const ModelConfig& config, uint6
     values[p.name] = {weights.begin() + p.offset, weights.begin() + p.offset + p.size};
   }
   return values;
+}
+
+TEST(InitialiseParameters, StopsForASignal) {
+  const ParameterLayout layout = parameter_layout(small("keel"));
+  std::vector<float> weights(layout.size);
+  request_stop(SIGTERM);
+  EXPECT_THROW(initialise_parameters(layout, 1, 1, {weights.data(), {layout.size}}), Stopped);
+  clear_stop();
 }
 
 TEST(InitialiseParameters, DependOnSeedAndNameAlone) {

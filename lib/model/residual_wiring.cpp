@@ -241,7 +241,8 @@ void require_implemented(const ResidualScheme& scheme, const Wiring& w) {
                     is_vector_or_none(w.in_scale) && w.skip_scale != LearnedScale::block &&
                     w.branch_scale != LearnedScale::exponential;
   if (!runs) {
-    throw Error(ErrorKind::internal, "scheme " + quoted_name(scheme.name) + " has a wiring that is not implemented");
+    throw Error(ErrorKind::internal, "scheme " + quoted_name(scheme.name) + " combines scales that no code runs", "",
+                "residual_wiring.h names the combinations");
   }
 }
 

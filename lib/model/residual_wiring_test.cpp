@@ -142,6 +142,13 @@ TEST(ResidualWiring, AlphaReplacesTheFullFormsScaleOnly) {
   EXPECT_THROW(residual_wiring("pre", 0, 4, {.alpha = 2.5}), Error);
 }
 
+TEST(ResidualWiring, AlphaIsA32BitNumberAboveZero) {
+  for (const double alpha : {0.0, -1.0, 1e-300, 1e300, std::nan(""), HUGE_VAL}) {
+    EXPECT_THROW(residual_wiring("keel", 2, 4, {.alpha = alpha}), Error) << alpha;
+  }
+  EXPECT_EQ(residual_wiring("keel", 2, 4, {.alpha = 1e-30}).a, 1e-30);
+}
+
 TEST(ResidualWiring, UnknownSchemesAndSublayersAreRefused) {
   try {
     residual_scheme("kel");

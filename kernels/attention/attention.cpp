@@ -7,6 +7,7 @@
 
 #include "keel/base/error.h"
 #include "keel/kernels/attention/attention_cpu.h"
+#include "keel/kernels/common/operation_profile.h"
 
 namespace keel {
 namespace {
@@ -94,6 +95,30 @@ AttentionSizes checked_sizes(Context& context, const View<const float, 3>& q, co
           .scratch_floats = 0};
 }
 
+int64_t key_count(const AttentionSizes& z, const int32_t* kv_lengths, int64_t sequence) {
+  return kv_lengths != nullptr ? kv_lengths[sequence] : z.cu_seqlens[sequence + 1] - z.cu_seqlens[sequence];
+}
+
+/// Multiply-adds of one product of queries and the keys they see.
+double score_flops(const AttentionSizes& z, const int32_t* kv_lengths) {
+  double pairs = 0;
+  for (int64_t s = 0; s < z.sequences; ++s) {
+    const int64_t keys = key_count(z, kv_lengths, s), queries = z.cu_seqlens[s + 1] - z.cu_seqlens[s];
+    // Query i of the last `queries` of `keys` tokens sees min(keys - queries + i + 1, window).
+    const int64_t reach = z.window > 0 ? z.window : keys, first = keys - queries + 1;
+    const int64_t growing = std::clamp<int64_t>(reach - first, 0, queries);
+    pairs += static_cast<double>(growing) * (static_cast<double>(first) + static_cast<double>(growing - 1) / 2) +
+             static_cast<double>(queries - growing) * static_cast<double>(reach);
+  }
+  return pairs * static_cast<double>(z.heads * z.head_dim);
+}
+
+double key_bytes(const AttentionSizes& z, const int32_t* kv_lengths) {
+  double keys = 0;
+  for (int64_t s = 0; s < z.sequences; ++s) keys += static_cast<double>(key_count(z, kv_lengths, s));
+  return keys * static_cast<double>(z.kv_heads * z.head_dim) * sizeof(float);
+}
+
 void give_scratch(Context& context, AttentionSizes& sizes, int64_t floats) {
   sizes.scratch_floats = floats;
   sizes.scratch = static_cast<float*>(context.scratch(sizes.threads * floats * static_cast<int64_t>(sizeof(float))));
@@ -129,6 +154,9 @@ void attention(Context& context, View<const float, 3> q, const KeysValues& kv, V
                                    .kv_lengths = paged ? kv.kv_lengths.data() : nullptr,
                                    .page_table_stride = kv.page_table.stride(0),
                                    .page_size = kv.page_size};
+  const OperationScope scope(context, "attention",
+                             {.flops = 4 * score_flops(sizes, arguments.kv_lengths),
+                              .bytes = bytes_of(q, 2) + 2 * key_bytes(sizes, arguments.kv_lengths)});
   KEEL_CALL_ISA(context.isa(), attention_forward(arguments));
 }
 
@@ -160,6 +188,9 @@ void attention_backward(Context& context, View<const float, 3> d_out, View<const
                                     .dv = rows_of(dv),
                                     .lse = lse.data(),
                                     .delta = delta.data()};
+  const OperationScope scope(
+      context, "attention backward",
+      {.flops = 10 * score_flops(sizes, nullptr), .bytes = bytes_of(q, 4) + 4 * key_bytes(sizes, nullptr)});
   KEEL_CALL_ISA(context.isa(), attention_backward(arguments));
 }
 

@@ -2,6 +2,7 @@
 
 #include "keel/kernels/bias/bias_cpu.h"
 #include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 
 namespace keel {
@@ -9,6 +10,7 @@ namespace keel {
 void add_bias(Context& ctx, View<const float, 1> b, View<float, 2> y) {
   check_shape("add_bias", "y", y, y.extents());
   check_shape("add_bias", "b", b, {y.extent(1)});
+  const OperationScope scope(ctx, "bias", {.flops = static_cast<double>(y.size()), .bytes = bytes_of(y, 2)});
   KEEL_CALL_ISA(ctx.isa(), add_bias(b.data(), y, ctx.threads()));
 }
 
@@ -17,6 +19,7 @@ void add_bias_backward(Context& ctx, View<const float, 2> dy, View<float, 1> db,
   check_shape("add_bias_backward", "dy", dy, {rows, d});
   check_shape("add_bias_backward", "db", db, {d});
   check_shape("add_bias_backward", "partial", partial, {chunk_count(rows), d});
+  const OperationScope scope(ctx, "bias", {.flops = static_cast<double>(dy.size()), .bytes = bytes_of(dy)});
   KEEL_CALL_ISA(ctx.isa(), add_bias_backward(dy, db.data(), partial, ctx.threads()));
 }
 

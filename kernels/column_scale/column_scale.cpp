@@ -2,6 +2,7 @@
 
 #include "keel/kernels/column_scale/column_scale_cpu.h"
 #include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 
 namespace keel {
@@ -11,6 +12,7 @@ void column_scale(Context& ctx, View<const float, 2> x, View<const float, 1> s, 
   check_shape("column_scale", "x", x, {rows, d});
   check_shape("column_scale", "s", s, {d});
   check_shape("column_scale", "y", y, {rows, d});
+  const OperationScope scope(ctx, "column_scale", {.flops = static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
   KEEL_CALL_ISA(ctx.isa(), column_scale(x, s.data(), y, ctx.threads()));
 }
 
@@ -24,6 +26,8 @@ void column_scale_backward(Context& ctx, View<const float, 2> dy, View<const flo
   check_shape(kName, "dx", dx, {rows, d});
   check_shape(kName, "ds", ds, {d});
   check_shape(kName, "partial", partial, {chunk_count(rows), d});
+  const OperationScope scope(ctx, "column_scale backward",
+                             {.flops = 3 * static_cast<double>(x.size()), .bytes = bytes_of(x, 3)});
   KEEL_CALL_ISA(ctx.isa(), column_scale_backward(dy, x, s.data(), dx, ds.data(), partial, ctx.threads()));
 }
 

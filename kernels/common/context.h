@@ -12,6 +12,8 @@ namespace keel {
 
 enum class Device { cpu };
 
+class OperationProfile;
+
 /// What an operation runs on: a device, its threads or stream, scratch memory, and what is cached for it (matrix
 /// product primitives). Every operation takes one as its first argument and only enqueues: nothing is returned to the
 /// host except through memory that the caller reads after synchronize(). One Context is used by one thread at a time.
@@ -36,6 +38,11 @@ class KEEL_API Context {
   void* scratch(int64_t bytes);
   int64_t scratch_bytes() const noexcept { return scratch_bytes_; }
 
+  /// Where operations report what they do and how long they take (operation_profile.h); null, the default: nowhere. It
+  /// outlives its use here.
+  void set_profile(OperationProfile* profile) noexcept { profile_ = profile; }
+  OperationProfile* profile() const noexcept { return profile_; }
+
   /// The cache of kernels/matmul, made there; opaque here so that no other operation sees its library.
   struct MatmulCache;
   MatmulCache& matmul_cache() { return *matmul_cache_; }
@@ -50,6 +57,7 @@ class KEEL_API Context {
   std::unique_ptr<void, Free> scratch_;
   int64_t scratch_bytes_ = 0;
   std::unique_ptr<MatmulCache> matmul_cache_;
+  OperationProfile* profile_ = nullptr;
 };
 
 /// At most this many threads for what a context runs while this lives: where there is too little to do for each, they

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "keel/base/error.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/cross_entropy/cross_entropy_cpu.h"
 #include "keel/kernels/matmul/matmul.h"
@@ -44,6 +45,9 @@ void chunk(Context& ctx, const CrossEntropy& p, int64_t begin, int64_t end, doub
                               .loss_sum = &loss_sum,
                               .gradient = static_cast<bool>(p.dx),
                               .threads = ctx.threads()};
+  const OperationScope scope(
+      ctx, "cross_entropy",
+      {.flops = 24 * static_cast<double>(logits.size()), .bytes = bytes_of(logits, p.dx ? 2 : 1)});
   KEEL_CALL_ISA(ctx.isa(), cross_entropy_rows(rows));
   if (!p.dx) return;
   matmul(ctx, logits, x, p.dW, Transpose::a, true);  // before dx, which may be x

@@ -1,5 +1,6 @@
 #include "keel/kernels/embedding/embedding.h"
 
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/embedding/embedding_cpu.h"
 
@@ -10,6 +11,7 @@ void embedding(Context& ctx, View<const int32_t, 1> tokens, View<const float, 2>
   check_shape("embedding", "tokens", tokens, {count});
   check_dense("embedding", "table", table, table.extents());
   check_dense("embedding", "y", y, {count, d});
+  const OperationScope scope(ctx, "embedding", {.flops = 0, .bytes = bytes_of(y, 2)});
   KEEL_CALL_ISA(ctx.isa(), embedding(tokens.data(), count, table.data(), d, y.data(), ctx.threads()));
 }
 
@@ -18,6 +20,7 @@ void embedding_backward(Context& ctx, View<const int32_t, 1> tokens, View<const 
   check_shape("embedding_backward", "tokens", tokens, {count});
   check_dense("embedding_backward", "dy", dy, {count, d});
   check_dense("embedding_backward", "d_table", d_table, d_table.extents());
+  const OperationScope scope(ctx, "embedding", {.flops = static_cast<double>(dy.size()), .bytes = bytes_of(dy, 3)});
   KEEL_CALL_ISA(ctx.isa(), embedding_backward(tokens.data(), count, dy.data(), d, d_table.data(), ctx.threads()));
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "keel/base/error.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/kv_store/kv_store_cpu.h"
 
@@ -18,6 +19,7 @@ void kv_store(Context& ctx, View<const float, 3> x, View<const int32_t, 1> rows,
                 "row " + std::to_string(rows(n)) + " of a cache of " + std::to_string(cache.extent(0)),
                 "kv_store: rows");
   }
+  const OperationScope scope(ctx, "kv_store", {.flops = 0, .bytes = bytes_of(x, 2)});
   KEEL_CALL_ISA(ctx.isa(), kv_store(x, rows.data(), cache, ctx.threads()));
 }
 

@@ -1,6 +1,7 @@
 #include "keel/kernels/layer_norm/layer_norm.h"
 
 #include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/layer_norm/layer_norm_cpu.h"
 
@@ -16,6 +17,7 @@ void layer_norm(Context& ctx, View<const float, 2> x, View<const float, 1> w, Vi
   check_shape(kName, "y", y, {rows, d});
   check_shape(kName, "r", r, {rows});
   check_shape(kName, "mean", mean, {rows});
+  const OperationScope scope(ctx, "layer_norm", {.flops = 7 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
   KEEL_CALL_ISA(ctx.isa(), layer_norm(x, w.data(), bias.data(), eps, y, r.data(), mean.data(), ctx.threads()));
 }
 
@@ -33,6 +35,9 @@ void layer_norm_backward(Context& ctx, View<const float, 2> dy, View<const float
   check_shape(kName, "dw", dw, {d});
   check_shape(kName, "dbias", dbias, {d});
   check_shape(kName, "partial", partial, {chunk_count(rows), 2 * d});
+  const OperationScope scope(
+      ctx, "layer_norm backward",
+      {.flops = 14 * static_cast<double>(x.size()), .bytes = bytes_of(x, accumulate_dx ? 4 : 3)});
   KEEL_CALL_ISA(ctx.isa(), layer_norm_backward(dy, x, w.data(), r.data(), mean.data(), dx, accumulate_dx, dw.data(),
                                                dbias.data(), partial, ctx.threads()));
 }

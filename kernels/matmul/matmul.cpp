@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "keel/base/error.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/matmul/matmul_onednn.h"
 
 namespace keel {
@@ -54,6 +55,12 @@ void fill_zero(View<float, 2> C) {
   }
 }
 
+/// What a decoder uses a product for.
+const char* product_name(Transpose transpose) {
+  if (transpose == Transpose::b) return "product";
+  return transposes_a(transpose) ? "product, weight gradient" : "product, input gradient";
+}
+
 bool is_empty(const MatmulShape& s) {
   return s.m == 0 || s.n == 0 || s.k == 0;
 }
@@ -63,6 +70,10 @@ bool is_empty(const MatmulShape& s) {
 void matmul(Context& ctx, View<const float, 2> A, View<const float, 2> B, View<float, 2> C, Transpose transpose,
             bool accumulate) {
   const MatmulShape shape = checked_shape(A, B, C, transpose, accumulate);
+  const OperationScope scope(
+      ctx, product_name(transpose),
+      {.flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k),
+       .bytes = bytes_of(A) + bytes_of(B) + bytes_of(C, accumulate ? 2 : 1)});
   if (!is_empty(shape)) {
     matmul_onednn(ctx, shape, A.data(), B.data(), C.data());
   } else if (!accumulate) {

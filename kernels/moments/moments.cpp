@@ -1,6 +1,7 @@
 #include "keel/kernels/moments/moments.h"
 
 #include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/moments/moments_cpu.h"
 
@@ -13,6 +14,8 @@ void moments(Context& ctx, View<const float, 2> x, View<const float, 2> y, View<
   if (y) check_shape("moments", "y", y, {rows, d});
   check_shape("moments", "sums", sums, {3});
   check_dense("moments", "partial", partial, {chunk_count(rows * d, kMomentsChunk), 3});
+  const OperationScope scope(ctx, "moments",
+                             {.flops = 4 * static_cast<double>(x.size()), .bytes = bytes_of(x, y ? 2 : 1)});
   KEEL_CALL_ISA(ctx.isa(), moments(x, y, sums.data(), partial.data(), ctx.threads()));
 }
 

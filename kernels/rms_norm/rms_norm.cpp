@@ -1,6 +1,7 @@
 #include "keel/kernels/rms_norm/rms_norm.h"
 
 #include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/rms_norm/rms_norm_cpu.h"
 
@@ -22,6 +23,7 @@ void rms_norm(Context& ctx, View<const float, 2> x, View<const float, 1> w, floa
   check_shape("rms_norm", "w", w, {d});
   check_shape("rms_norm", "y", y, {rows, d});
   check_shape("rms_norm", "s", s, {rows});
+  const OperationScope scope(ctx, "rms_norm", {.flops = 4 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
   KEEL_CALL_ISA(ctx.isa(), rms_norm(one_head(x), w.data(), eps, one_head(y), s.data(), ctx.threads()));
 }
 
@@ -36,6 +38,9 @@ void rms_norm_backward(Context& ctx, View<const float, 2> dy, View<const float, 
   check_shape("rms_norm_backward", "dx", dx, {rows, d});
   check_shape("rms_norm_backward", "dw", dw, {d});
   check_shape("rms_norm_backward", "partial", partial, {chunk_count(rows), d});
+  const OperationScope scope(
+      ctx, "rms_norm backward",
+      {.flops = 10 * static_cast<double>(x.size()), .bytes = bytes_of(x, accumulate_dx ? 4 : 3)});
   KEEL_CALL_ISA(ctx.isa(), rms_norm_backward(one_head(dy), one_head(x), w.data(), s.data(), one_head(dx), accumulate_dx,
                                              dw.data(), partial, ctx.threads()));
 }
@@ -47,6 +52,7 @@ void rms_norm(Context& ctx, View<const float, 3> x, View<const float, 1> w, floa
   check_shape("rms_norm", "w", w, {d});
   check_shape("rms_norm", "y", y, x.extents());
   check_dense("rms_norm", "s", s, {x.extent(0), x.extent(1)});
+  const OperationScope scope(ctx, "rms_norm", {.flops = 4 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
   KEEL_CALL_ISA(ctx.isa(), rms_norm(x, w.data(), eps, y, s.data(), ctx.threads()));
 }
 
@@ -60,6 +66,8 @@ void rms_norm_backward(Context& ctx, View<const float, 3> dy, View<const float, 
   check_shape("rms_norm_backward", "dx", dx, x.extents());
   check_shape("rms_norm_backward", "dw", dw, {d});
   check_shape("rms_norm_backward", "partial", partial, {chunk_count(x.extent(0) * x.extent(1)), d});
+  const OperationScope scope(ctx, "rms_norm backward",
+                             {.flops = 10 * static_cast<double>(x.size()), .bytes = bytes_of(x, 3)});
   KEEL_CALL_ISA(ctx.isa(), rms_norm_backward(dy, x, w.data(), s.data(), dx, false, dw.data(), partial, ctx.threads()));
 }
 

@@ -1,6 +1,7 @@
 #include "keel/kernels/rope/rope.h"
 
 #include "keel/base/error.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/rope/rope_cpu.h"
 
@@ -25,6 +26,7 @@ void rope(Context& ctx, View<const int32_t, 1> positions, View<const float, 2> c
   check_shape("rope", "positions", positions, {x.extent(0)});
   check_shape("rope", "cos", cos, {cos.extent(0), head_dim / 2});
   check_shape("rope", "sin", sin, cos.extents());
+  const OperationScope scope(ctx, "rope", {.flops = 3 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
   KEEL_CALL_ISA(ctx.isa(), rope(positions.data(), cos, sin, x, direction, ctx.threads()));
 }
 

@@ -2,6 +2,7 @@
 
 #include "keel/base/error.h"
 #include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/seam/seam_cpu.h"
 
@@ -40,6 +41,10 @@ void seam_forward(Context& ctx, const SeamForward& seam) {
     check_shape(kName, "inner_r", seam.inner_r, {rows});
     check_shape(kName, "u", seam.u, {rows, d});
   }
+  const OperationScope scope(
+      ctx, "seam",
+      {.flops = (3 + (seam.outer_gain ? 4 : 0) + (seam.inner_gain ? 4 : 0)) * static_cast<double>(seam.x.size()),
+       .bytes = bytes_of(seam.x, 3) + bytes_of(seam.u)});
   KEEL_CALL_ISA(ctx.isa(), seam_forward(seam, ctx.threads()));
 }
 
@@ -51,6 +56,7 @@ void seam_inner_again(Context& ctx, View<const float, 2> y, View<const float, 1>
   check_shape(kName, "inner_gain", inner_gain, {d});
   check_shape(kName, "inner_r", inner_r, {rows});
   check_shape(kName, "u", u, {rows, d});
+  const OperationScope scope(ctx, "seam", {.flops = 2 * static_cast<double>(y.size()), .bytes = bytes_of(y, 2)});
   KEEL_CALL_ISA(ctx.isa(), seam_inner_again(y, inner_gain.data(), inner_factor, inner_r.data(), u, ctx.threads()));
 }
 
@@ -97,6 +103,11 @@ void seam_backward(Context& ctx, const SeamBackward& given) {
   if (!seam.Ds && !seam.Du) throw Error(ErrorKind::shape, "Ds and Du are both missing", kName);
   // Without a gradient of its output an inner norm passes nothing on.
   if (!seam.Du) seam.inner_gain = {};
+  const OperationScope scope(
+      ctx, "seam backward",
+      {.flops = (2 + (seam.outer_gain ? 14 : 0) + (seam.inner_gain ? 12 : 0)) * static_cast<double>(seam.dx.size()),
+       .bytes = bytes_of(seam.dx) + bytes_of(seam.dF) + bytes_of(seam.Ds) + bytes_of(seam.Du) +
+                (seam.outer_gain ? bytes_of(seam.x, 2) : bytes_of(seam.y))});
   KEEL_CALL_ISA(ctx.isa(), seam_backward(seam, ctx.threads()));
 }
 

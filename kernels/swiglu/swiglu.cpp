@@ -1,5 +1,6 @@
 #include "keel/kernels/swiglu/swiglu.h"
 
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/swiglu/swiglu_cpu.h"
 
@@ -9,6 +10,7 @@ void swiglu(Context& ctx, View<const float, 2> gate, View<const float, 2> up, Vi
   check_shape("swiglu", "gate", gate, gate.extents());
   check_shape("swiglu", "up", up, gate.extents());
   check_shape("swiglu", "h", h, gate.extents());
+  const OperationScope scope(ctx, "swiglu", {.flops = 24 * static_cast<double>(h.size()), .bytes = bytes_of(h, 3)});
   KEEL_CALL_ISA(ctx.isa(), swiglu(gate, up, h, ctx.threads()));
 }
 
@@ -19,6 +21,8 @@ void swiglu_backward(Context& ctx, View<const float, 2> dh, View<const float, 2>
   check_shape("swiglu_backward", "up", up, gate.extents());
   check_shape("swiglu_backward", "d_gate", d_gate, gate.extents());
   check_shape("swiglu_backward", "d_up", d_up, gate.extents());
+  const OperationScope scope(ctx, "swiglu backward",
+                             {.flops = 34 * static_cast<double>(dh.size()), .bytes = bytes_of(dh, 5)});
   KEEL_CALL_ISA(ctx.isa(), swiglu_backward(dh, gate, up, d_gate, d_up, ctx.threads()));
 }
 

@@ -28,7 +28,7 @@ void adamw(Context& ctx, std::span<const AdamwSegment> segments, double beta1, d
   }
   const OperationScope scope(ctx, "adamw", {.flops = 14.0 * static_cast<double>(size), .bytes = bytes_of(w, 7)});
   KEEL_CALL_ISA(ctx.isa(), adamw(segments.data(), static_cast<int64_t>(segments.size()), beta1, beta2, *scalars.data(),
-                                 AdamwArrays{gradient.data(), w.data(), m.data(), v.data()}, ctx.threads()));
+                                 AdamwArrays{gradient.data(), w.data(), m.data(), v.data()}, ctx.team()));
 }
 
 }  // namespace keel

@@ -37,10 +37,10 @@ void update(const Coefficients& k, const float* gradient, float* w, float* m, fl
   }
 }
 
-/// Share t of `threads` of n elements begins here; on a cache line of the arrays where they are aligned.
-int64_t share_begin(int64_t n, int64_t t, int64_t threads) {
+/// Share t of `shares` of n elements begins here; on a cache line of the arrays where they are aligned.
+int64_t share_begin(int64_t n, int64_t t, int64_t shares) {
   constexpr int64_t kLine = 16;
-  return t == threads ? n : n / kLine * t / threads * kLine;
+  return t == shares ? n : n / kLine * t / shares * kLine;
 }
 
 /// Updates elements begin .. end-1 of the segments laid end to end.
@@ -60,15 +60,15 @@ void update_share(const AdamwSegment* segments, int64_t count, int64_t begin, in
 }  // namespace
 
 void adamw(const AdamwSegment* segments, int64_t count, double beta1, double beta2, const StepScalars& scalars,
-           const AdamwArrays& arrays, int threads) {
+           const AdamwArrays& arrays, Threads threads) {
   if (scalars.non_finite != 0) return;
   int64_t total = 0;
   for (int64_t i = 0; i < count; ++i) total += segments[i].size;
-#pragma omp parallel for num_threads(threads) schedule(static) if (total >= kParallelElements)
-  for (int64_t t = 0; t < threads; ++t) {
-    update_share(segments, count, share_begin(total, t, threads), share_begin(total, t + 1, threads), beta1, beta2,
+  const int64_t shares = total < kParallelElements ? 1 : 4 * threads.count;
+  for_parts(threads, shares, [&](int64_t t, int) {
+    update_share(segments, count, share_begin(total, t, shares), share_begin(total, t + 1, shares), beta1, beta2,
                  scalars, arrays);
-  }
+  });
 }
 
 }  // namespace keel::KEEL_ISA

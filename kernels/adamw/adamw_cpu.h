@@ -2,6 +2,7 @@
 
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/common/isa.h"
+#include "keel/kernels/common/thread_team.h"
 
 namespace keel {
 
@@ -12,6 +13,6 @@ struct AdamwArrays {
 };
 
 KEEL_DECLARE_ISA(void adamw(const AdamwSegment* segments, int64_t count, double beta1, double beta2,
-                            const StepScalars& scalars, const AdamwArrays& arrays, int threads))
+                            const StepScalars& scalars, const AdamwArrays& arrays, Threads threads))
 
 }  // namespace keel

@@ -90,7 +90,7 @@ AttentionSizes checked_sizes(Context& context, const View<const float, 3>& q, co
           .cu_seqlens = cu_seqlens.data(),
           .scale = scale,
           .window = window < std::numeric_limits<int32_t>::max() ? std::max<int64_t>(window, 0) : 0,
-          .threads = context.threads(),
+          .threads = context.team(),
           .scratch = nullptr,
           .scratch_floats = 0};
 }
@@ -121,7 +121,8 @@ double key_bytes(const AttentionSizes& z, const int32_t* kv_lengths) {
 
 void give_scratch(Context& context, AttentionSizes& sizes, int64_t floats) {
   sizes.scratch_floats = floats;
-  sizes.scratch = static_cast<float*>(context.scratch(sizes.threads * floats * static_cast<int64_t>(sizeof(float))));
+  sizes.scratch =
+      static_cast<float*>(context.scratch(sizes.threads.count * floats * static_cast<int64_t>(sizeof(float))));
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
-#include <omp.h>
-
 #include "keel/kernels/attention/attention_blocks.h"
 #include "keel/kernels/attention/attention_cpu.h"
 #include "keel/kernels/attention/attention_tiles.h"
+#include "keel/kernels/common/parallel.h"
 
 // A sequence is cut into chunks of kChunk tokens. A block of work is one chunk of keys against one chunk of queries (of
 // one kv head and its query heads). Step s takes all blocks whose queries lie s chunks after their keys: they share no
@@ -361,17 +360,15 @@ void attention_backward(const AttentionBackward& a) {
   const int64_t count = blocks.count() * z.kv_heads;
   const int64_t steps = step_count(z);
   const Layout layout(z.head_dim);
-#pragma omp parallel num_threads(z.threads)
   for (int64_t step = 0; step < steps; ++step) {
-#pragma omp for schedule(dynamic)
-    for (int64_t i = 0; i < count; ++i) {
-      float* scratch = z.scratch + omp_get_thread_num() * z.scratch_floats;
+    for_parts(z.threads, count, [&](int64_t i, int thread) {
+      float* scratch = z.scratch + thread * z.scratch_floats;
       const auto block = [&](int64_t number) {
         return make_block(a, blocks.place(number / z.kv_heads), step, number % z.kv_heads, layout, scratch);
       };
       Block b = block(i);
-      if (b.keys > 0 && b.tokens > 0) differentiate(b, block(smaller(i + z.threads, count - 1)));
-    }
+      if (b.keys > 0 && b.tokens > 0) differentiate(b, block(smaller(i + 1, count - 1)));
+    });
   }
 }
 

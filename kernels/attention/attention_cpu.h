@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "keel/kernels/common/isa.h"
+#include "keel/kernels/common/thread_team.h"
 
 namespace keel {
 
@@ -24,7 +25,7 @@ struct AttentionSizes {
   const int32_t* cu_seqlens;  ///< [sequences + 1]
   float scale;
   int64_t window;  ///< 0: none; below 2^31
-  int threads;
+  Threads threads;
   float* scratch;          ///< 64-byte aligned
   int64_t scratch_floats;  ///< of each thread, a multiple of 16
 };

@@ -1,8 +1,7 @@
-#include <omp.h>
-
 #include "keel/kernels/attention/attention_blocks.h"
 #include "keel/kernels/attention/attention_cpu.h"
 #include "keel/kernels/attention/attention_tiles.h"
+#include "keel/kernels/common/parallel.h"
 
 // A block of work is kBlockRows rows of one sequence and kv head, row r being query head r % group of token r / group:
 // the heads of a group share the keys and values that are loaded. Keys come in tiles of kKeyTile, counted from the
@@ -323,20 +322,20 @@ void attention_forward(const AttentionForward& a) {
   const AttentionSizes& z = a.sizes;
   const int64_t group = z.heads / z.kv_heads;
   int64_t block_rows = kBlockRows;
-  while (block_rows > kLanes && z.tokens * z.heads < 4 * z.threads * block_rows) block_rows /= 2;
+  while (block_rows > kLanes && z.tokens * z.heads < 4 * z.threads.count * block_rows) block_rows /= 2;
   const Blocks blocks{z, group, block_rows};
   const int64_t count = blocks.count() * z.kv_heads;
   const Layout layout(z.head_dim);
   // Later blocks of a sequence have more keys: the longest first, whichever thread is free.
-#pragma omp parallel for num_threads(z.threads) schedule(dynamic)
-  for (int64_t i = count - 1; i >= 0; --i) {
-    float* scratch = z.scratch + omp_get_thread_num() * z.scratch_floats;
+  for_parts(z.threads, count, [&](int64_t part, int thread) {
+    const int64_t i = count - 1 - part;
+    float* scratch = z.scratch + thread * z.scratch_floats;
     const auto block = [&](int64_t number) {
       return make_block(a, blocks.place(number / z.kv_heads), number % z.kv_heads, layout, scratch);
     };
     Block b = block(i);
-    if (b.rows > 0) attend(b, block(larger(i - z.threads, 0)));
-  }
+    if (b.rows > 0) attend(b, block(larger(i - 1, 0)));
+  });
 }
 
 }  // namespace keel::KEEL_ISA

@@ -11,16 +11,17 @@ void add_bias(Context& ctx, View<const float, 1> b, View<float, 2> y) {
   check_shape("add_bias", "y", y, y.extents());
   check_shape("add_bias", "b", b, {y.extent(1)});
   const OperationScope scope(ctx, "bias", {.flops = static_cast<double>(y.size()), .bytes = bytes_of(y, 2)});
-  KEEL_CALL_ISA(ctx.isa(), add_bias(b.data(), y, ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), add_bias(b.data(), y, ctx.team()));
 }
 
-void add_bias_backward(Context& ctx, View<const float, 2> dy, View<float, 1> db, View<float, 2> partial) {
+void add_bias_backward(Context& ctx, View<const float, 2> dy, View<float, 1> db, View<float, 2> partial, RowSums sums) {
   const int64_t rows = dy.extent(0), d = dy.extent(1);
   check_shape("add_bias_backward", "dy", dy, {rows, d});
   check_shape("add_bias_backward", "db", db, {d});
   check_shape("add_bias_backward", "partial", partial, {chunk_count(rows), d});
-  const OperationScope scope(ctx, "bias", {.flops = static_cast<double>(dy.size()), .bytes = bytes_of(dy)});
-  KEEL_CALL_ISA(ctx.isa(), add_bias_backward(dy, db.data(), partial, ctx.threads()));
+  const OperationScope scope(ctx, "bias",
+                             cost_of_rows(sums, {.flops = static_cast<double>(dy.size()), .bytes = bytes_of(dy)}));
+  KEEL_CALL_ISA(ctx.isa(), add_bias_backward(dy, db.data(), partial, sums, ctx.team()));
 }
 
 }  // namespace keel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "keel/base/view.h"
+#include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/context.h"
 
 namespace keel {
@@ -14,6 +15,7 @@ KEEL_API void column_scale(Context&, View<const float, 2> x, View<const float, 1
 /// dx: [rows, d], overwritten, may be dy.  ds: [d], accumulated into.  partial: [chunk_count(rows), d] scratch
 /// (common/chunks.h): the row sums go over fixed chunks.
 KEEL_API void column_scale_backward(Context&, View<const float, 2> dy, View<const float, 2> x, View<const float, 1> s,
-                                    View<float, 2> dx, View<float, 1> ds, View<float, 2> partial);
+                                    View<float, 2> dx, View<float, 1> ds, View<float, 2> partial,
+                                    RowSums sums = RowSums::everything);
 
 }  // namespace keel

@@ -8,6 +8,11 @@ namespace keel {
 /// so that a sum does not depend on how many threads computed it.
 inline constexpr int64_t kReductionRows = 64;
 
+/// What an operation with sums over rows does: everything; its rows, leaving the sums of chunks in `partial`; or add
+/// these up. Rows can be taken in ranges that begin on a chunk, each with its rows of `partial`, before the sums of all
+/// are added up once.
+enum class RowSums { everything, of_chunks, add_up };
+
 inline int64_t chunk_count(int64_t rows, int64_t chunk = kReductionRows) {
   return (rows + chunk - 1) / chunk;
 }

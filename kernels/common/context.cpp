@@ -1,44 +1,32 @@
 #include "keel/kernels/common/context.h"
 
-#include <omp.h>
-
-#include <latch>
 #include <string>
-#include <system_error>
-#include <thread>
-#include <vector>
 
 #include "keel/base/error.h"
-#include "keel/base/process.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/matmul/matmul_cache.h"
 
 namespace keel {
-namespace {
 
-/// OpenMP ends the process when it gets no thread. This asks before: all of them stand at the same time.
-void require_threads(int threads) {
-  std::latch all_started(1);
-  std::vector<std::jthread> probes;
-  try {
-    for (int i = 1; i < threads; ++i) probes.emplace_back([&] { all_started.wait(); });
-  } catch (const std::system_error& refused) {
-    all_started.count_down();
-    throw thread_error(threads, refused);
-  }
-  all_started.count_down();
-}
+Context::Context(Worker, Isa isa) : threads_(1), isa_(isa), matmul_cache_(std::make_unique<MatmulCache>()) {}
 
-}  // namespace
-
-Context::Context(int threads, Isa isa) : threads_(threads), isa_(isa), matmul_cache_(std::make_unique<MatmulCache>()) {
+Context::Context(int threads, Isa isa) : Context(Worker{}, isa) {
   if (threads < 1) throw Error(ErrorKind::usage, "a context needs at least one thread");
   if (!isa_available(isa))
     throw Error(ErrorKind::device, "this processor does not run that instruction set", isa_name(isa));
-  require_threads(threads);
-  omp_set_num_threads(threads);  // what oneDNN goes by
+  threads_ = threads;
+  team_ = std::make_unique<ThreadTeam>(threads);
+  for (int t = 0; t < threads; ++t) workers_.emplace_back(new Context(Worker{}, isa));
 }
 
 Context::~Context() = default;
+
+void Context::set_profile(OperationProfile* profile) {
+  profile_ = profile;
+  for (size_t t = 0; t < workers_.size(); ++t) {
+    workers_[t]->profile_ = profile == nullptr ? nullptr : &profile->of_thread(t, workers_.size());
+  }
+}
 
 void* Context::scratch(int64_t bytes) {
   constexpr int64_t kLine = 64;

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "keel/base/export.h"
 #include "keel/kernels/common/isa.h"
+#include "keel/kernels/common/thread_team.h"
 
 namespace keel {
 
@@ -19,7 +21,7 @@ class OperationProfile;
 /// host except through memory that the caller reads after synchronize(). One Context is used by one thread at a time.
 class KEEL_API Context {
  public:
-  /// A CPU context with this many OpenMP threads (>= 1). Error(memory) if the system does not give that many.
+  /// A CPU context with this many threads (>= 1). Error(device) if the system does not give that many.
   explicit Context(int threads, Isa isa = best_isa());
   ~Context();
   Context(const Context&) = delete;
@@ -27,6 +29,10 @@ class KEEL_API Context {
 
   Device device() const noexcept { return Device::cpu; }
   int threads() const noexcept { return threads_; }
+  Threads team() noexcept { return {team_.get(), threads_}; }
+  /// The context of one of the threads, thread < threads() as made, for operations on a part of the data: it has that one
+  /// thread, and scratch memory and cached products of its own. That of a worker is itself.
+  Context& worker(int thread) { return workers_.empty() ? *this : *workers_[thread]; }
   Isa isa() const noexcept { return isa_; }
 
   /// Returns once everything enqueued so far has run (at once on a CPU).
@@ -40,7 +46,7 @@ class KEEL_API Context {
 
   /// Where operations report what they do and how long they take (operation_profile.h); null, the default: nowhere. It
   /// outlives its use here.
-  void set_profile(OperationProfile* profile) noexcept { profile_ = profile; }
+  void set_profile(OperationProfile* profile);
   OperationProfile* profile() const noexcept { return profile_; }
 
   /// The cache of kernels/matmul, made there; opaque here so that no other operation sees its library.
@@ -49,6 +55,9 @@ class KEEL_API Context {
 
  private:
   friend class ThreadLimit;
+  struct Worker {};
+  Context(Worker, Isa isa);
+
   int threads_;
   Isa isa_;
   struct Free {
@@ -58,6 +67,8 @@ class KEEL_API Context {
   int64_t scratch_bytes_ = 0;
   std::unique_ptr<MatmulCache> matmul_cache_;
   OperationProfile* profile_ = nullptr;
+  std::unique_ptr<ThreadTeam> team_;
+  std::vector<std::unique_ptr<Context>> workers_;
 };
 
 /// At most this many threads for what a context runs while this lives: where there is too little to do for each, they

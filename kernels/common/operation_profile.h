@@ -8,6 +8,7 @@
 #include "keel/base/clock.h"
 #include "keel/base/export.h"
 #include "keel/base/view.h"
+#include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/context.h"
 
 namespace keel {
@@ -18,6 +19,10 @@ struct OperationCost {
   double flops = 0;
   double bytes = 0;
 };
+/// Of an operation on rows: adding up the sums of chunks costs next to nothing.
+inline OperationCost cost_of_rows(RowSums sums, OperationCost cost) {
+  return sums == RowSums::add_up ? OperationCost{} : cost;
+}
 
 /// Where time goes, operation by operation. Attach it to a context (Context::set_profile), run, read totals().
 /// An operation that runs others keeps only its own time, so that the seconds add up to no more than what passed.
@@ -25,14 +30,19 @@ class KEEL_API OperationProfile {
  public:
   struct Totals {
     int64_t calls = 0;
-    double seconds = 0, flops = 0, bytes = 0;
+    double seconds = 0;  ///< of operations that threads run side by side: an even share of the sum of theirs
+    double flops = 0, bytes = 0;
   };
 
   void enter(const char* name, OperationCost cost);
   void leave();
-  const std::map<std::string, Totals>& totals() const { return totals_; }
+  std::map<std::string, Totals> totals() const;
+  /// The sum of all operations'.
   double seconds() const;
-  void clear() { totals_.clear(); }
+  void clear();
+
+  /// Where the context of a thread, one of `threads`, reports (Context::worker).
+  OperationProfile& of_thread(size_t thread, size_t threads);
 
  private:
   struct Open {
@@ -42,6 +52,7 @@ class KEEL_API OperationProfile {
   Stopwatch clock_;
   std::map<std::string, Totals> totals_;
   std::vector<Open> open_;
+  std::vector<OperationProfile> threads_;
 };
 
 /// Marks the time of an operation, where its context has a profile.

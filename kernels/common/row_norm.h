@@ -41,30 +41,40 @@ inline void add_partial_sums(const float* partial, int64_t chunks, int64_t strid
   for (int64_t c = begin; c < end; ++c) total[c] += static_cast<float>(sums[c - begin]);
 }
 
+/// body(begin, end) for blocks of the d columns over which `chunks` partial sums are added up.
+template <class Body>
+inline void for_column_blocks(Threads threads, int64_t chunks, int64_t d, Body body) {
+  const int64_t blocks = (d + kPartialBlock - 1) / kPartialBlock;
+  for_ranges(threads, blocks, chunks * d, [&](int64_t begin, int64_t last) {
+    for (int64_t block = begin; block < last; ++block) {
+      const int64_t end = (block + 1) * kPartialBlock;
+      body(block * kPartialBlock, end < d ? end : d);
+    }
+  });
+}
+
 /// Adds sums over rows, in fixed chunks, to the totals, [d] each. add_row(r, sums) adds row r to sums, d numbers for each
 /// total one after the other. partial: [chunk_count(rows), kTotals * d].
 template <int64_t kTotals, class AddRow>
-inline void sum_rows(int64_t rows, int64_t d, View<float, 2> partial, float* const (&totals)[kTotals], int threads,
-                     AddRow add_row) {
+inline void sum_rows(int64_t rows, int64_t d, View<float, 2> partial, float* const (&totals)[kTotals], RowSums sums,
+                     Threads threads, AddRow add_row) {
   const int64_t chunks = partial.extent(0), stride = partial.stride(0);
   float* partial_data = partial.data();
-#pragma omp parallel num_threads(threads) if (rows * d >= kParallelElements)
-  {
-#pragma omp for schedule(static)
-    for (int64_t k = 0; k < chunks; ++k) {
-      float* sums = partial_data + k * stride;
-      for_columns(kTotals * d, [&](auto at) { at.store(sums, Vec{}); });
-      const int64_t end = (k + 1) * kReductionRows < rows ? (k + 1) * kReductionRows : rows;
-      for (int64_t r = k * kReductionRows; r < end; ++r) add_row(r, sums);
-    }
-#pragma omp for schedule(static)
-    for (int64_t c = 0; c < d; c += kPartialBlock) {
-      const int64_t end = c + kPartialBlock < d ? c + kPartialBlock : d;
-      for (int64_t t = 0; t < kTotals; ++t) {
-        add_partial_sums(partial_data + t * d, chunks, stride, c, end, totals[t]);
-      }
-    }
+  const auto add_chunk = [&](int64_t k) {
+    float* own = partial_data + k * stride;
+    for_columns(kTotals * d, [&](auto at) { at.store(own, Vec{}); });
+    const int64_t end = (k + 1) * kReductionRows < rows ? (k + 1) * kReductionRows : rows;
+    for (int64_t r = k * kReductionRows; r < end; ++r) add_row(r, own);
+  };
+  if (sums != RowSums::add_up) {
+    for_ranges(threads, chunks, rows * d, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) add_chunk(k);
+    });
   }
+  if (sums == RowSums::of_chunks) return;
+  for_column_blocks(threads, chunks, d, [&](int64_t c, int64_t end) {
+    for (int64_t t = 0; t < kTotals; ++t) add_partial_sums(partial_data + t * d, chunks, stride, c, end, totals[t]);
+  });
 }
 
 }  // namespace

@@ -43,11 +43,20 @@ KEEL_VECTOR_FUNCTION float vector_exp(float x) {
   return p * __builtin_bit_cast(float, scale1) * __builtin_bit_cast(float, scale2);
 }
 
-/// 1 / (1 + exp(-x)) to within 3 ulp (2.402 is the worst of all 2^32 floats on every instruction set), also far below
+/// 1 / x for 1 <= x <= 2 to within 1.5 ulp, NaN for NaN: a third of the time of a division.
+KEEL_VECTOR_FUNCTION float vector_reciprocal_1_2(float x) {
+  // 1 - x r = T3(3 - 2 x) / 99 with the Chebyshev polynomial T3; then twice Newton's step: 99^-4 is 1e-8.
+  float r = (0x1.4afd6ap-2F * x - 0x1.745d18p0F) * x + 0x1.0f83e0p1F;
+  r = r + r * (1.0F - x * r);
+  return r + r * (1.0F - x * r);
+}
+
+/// 1 / (1 + exp(-x)) to within 3 ulp (SIGWORST is the worst of all 2^32 floats on every instruction set), also far below
 /// zero, where exp(-x) overflows.
 KEEL_VECTOR_FUNCTION float vector_sigmoid(float x) {
   const float e = vector_exp(-__builtin_fabsf(x));
-  return (x < 0.0F ? e : 1.0F) / (1.0F + e);
+  const float larger = vector_reciprocal_1_2(1.0F + e);
+  return x < 0.0F ? e * larger : larger;
 }
 
 #undef KEEL_VECTOR_FUNCTION

@@ -44,7 +44,7 @@ void chunk(Context& ctx, const CrossEntropy& p, int64_t begin, int64_t end, doub
                               .argmax = p.argmax ? p.argmax.data() + begin : nullptr,
                               .loss_sum = &loss_sum,
                               .gradient = static_cast<bool>(p.dx),
-                              .threads = ctx.threads()};
+                              .threads = ctx.team()};
   const OperationScope scope(
       ctx, "cross_entropy",
       {.flops = 24 * static_cast<double>(logits.size()), .bytes = bytes_of(logits, p.dx ? 2 : 1)});

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "keel/kernels/common/parallel.h"
 #include "keel/kernels/common/vector_math.h"
 
 namespace keel::KEEL_ISA {
@@ -80,14 +81,13 @@ void cross_entropy_rows(const CrossEntropyRows& p) {
   double loss[kRowBlock];
   for (int64_t begin = 0; begin < p.rows; begin += kRowBlock) {
     const int64_t rows = p.rows - begin < kRowBlock ? p.rows - begin : kRowBlock;
-#pragma omp parallel for num_threads(p.threads) schedule(static)
-    for (int64_t r = 0; r < rows; ++r) {
+    for_parts(p.threads, rows, [&](int64_t r, int) {
       const int64_t n = begin + r;
       if (p.argmax != nullptr) p.argmax[n] = first_largest(p.logits + n * p.stride, p.V, p.weights[n]);
       const double nll = row_nll(p.logits + n * p.stride, p.V, p.targets[n], p.weights[n], p.gradient);
       if (p.nll != nullptr) p.nll[n] = static_cast<float>(nll);
       loss[r] = p.weights[n] * nll;
-    }
+    });
     for (int64_t r = 0; r < rows; ++r) *p.loss_sum += loss[r];
   }
 }

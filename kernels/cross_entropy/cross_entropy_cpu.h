@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "keel/kernels/common/isa.h"
+#include "keel/kernels/common/thread_team.h"
 
 namespace keel {
 
@@ -17,7 +18,7 @@ struct CrossEntropyRows {
   int32_t* argmax;         ///< [rows] or null
   double* loss_sum;        ///< added to in row order
   bool gradient;
-  int threads;
+  Threads threads;
 };
 
 KEEL_DECLARE_ISA(void cross_entropy_rows(const CrossEntropyRows&))

@@ -12,7 +12,7 @@ void embedding(Context& ctx, View<const int32_t, 1> tokens, View<const float, 2>
   check_dense("embedding", "table", table, table.extents());
   check_dense("embedding", "y", y, {count, d});
   const OperationScope scope(ctx, "embedding", {.flops = 0, .bytes = bytes_of(y, 2)});
-  KEEL_CALL_ISA(ctx.isa(), embedding(tokens.data(), count, table.data(), d, y.data(), ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), embedding(tokens.data(), count, table.data(), d, y.data(), ctx.team()));
 }
 
 void embedding_backward(Context& ctx, View<const int32_t, 1> tokens, View<const float, 2> dy, View<float, 2> d_table) {
@@ -21,7 +21,7 @@ void embedding_backward(Context& ctx, View<const int32_t, 1> tokens, View<const 
   check_dense("embedding_backward", "dy", dy, {count, d});
   check_dense("embedding_backward", "d_table", d_table, d_table.extents());
   const OperationScope scope(ctx, "embedding", {.flops = static_cast<double>(dy.size()), .bytes = bytes_of(dy, 3)});
-  KEEL_CALL_ISA(ctx.isa(), embedding_backward(tokens.data(), count, dy.data(), d, d_table.data(), ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), embedding_backward(tokens.data(), count, dy.data(), d, d_table.data(), ctx.team()));
 }
 
 }  // namespace keel

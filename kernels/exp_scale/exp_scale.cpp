@@ -10,7 +10,7 @@ void exp_scale(Context& ctx, View<const float, 1> base, View<const float, 1> s, 
   check_shape("exp_scale", "y", y, {n});
   check_shape("exp_scale", "base", base, {n});
   check_shape("exp_scale", "s", s, {n});
-  KEEL_CALL_ISA(ctx.isa(), exp_scale(base.data(), s.data(), n, y.data(), ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), exp_scale(base.data(), s.data(), n, y.data(), ctx.team()));
 }
 
 void exp_scale_backward(Context& ctx, View<const float, 1> dy, View<const float, 1> y, View<float, 1> ds) {
@@ -18,7 +18,7 @@ void exp_scale_backward(Context& ctx, View<const float, 1> dy, View<const float,
   check_shape("exp_scale_backward", "y", y, {n});
   check_shape("exp_scale_backward", "dy", dy, {n});
   check_shape("exp_scale_backward", "ds", ds, {n});
-  KEEL_CALL_ISA(ctx.isa(), exp_scale_backward(dy.data(), y.data(), n, ds.data(), ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), exp_scale_backward(dy.data(), y.data(), n, ds.data(), ctx.team()));
 }
 
 }  // namespace keel

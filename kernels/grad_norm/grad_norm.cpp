@@ -13,7 +13,7 @@ void grad_norm(Context& ctx, View<const float, 1> g, View<StepScalars, 1> scalar
   check_shape("grad_norm", "scalars", scalars, {1});
   check_shape("grad_norm", "partial", partial, {chunk_count(size, kGradNormChunk)});
   const OperationScope scope(ctx, "grad_norm", {.flops = 2 * static_cast<double>(size), .bytes = bytes_of(g)});
-  KEEL_CALL_ISA(ctx.isa(), grad_norm(g.data(), size, *scalars.data(), partial.data(), ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), grad_norm(g.data(), size, *scalars.data(), partial.data(), ctx.team()));
 }
 
 }  // namespace keel

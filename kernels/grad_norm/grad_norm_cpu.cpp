@@ -31,13 +31,14 @@ void finish(double sum_squares, StepScalars& s) {
 
 }  // namespace
 
-void grad_norm(const float* g, int64_t size, StepScalars& scalars, double* partial, int threads) {
+void grad_norm(const float* g, int64_t size, StepScalars& scalars, double* partial, Threads threads) {
   const int64_t chunks = chunk_count(size, kGradNormChunk);
-#pragma omp parallel for num_threads(threads) schedule(static) if (size >= kParallelElements)
-  for (int64_t k = 0; k < chunks; ++k) {
-    const int64_t begin = k * kGradNormChunk;
-    partial[k] = sum_squares(g + begin, begin + kGradNormChunk < size ? kGradNormChunk : size - begin);
-  }
+  for_ranges(threads, chunks, size, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      const int64_t begin = k * kGradNormChunk;
+      partial[k] = sum_squares(g + begin, begin + kGradNormChunk < size ? kGradNormChunk : size - begin);
+    }
+  });
   double total = 0;
   for (int64_t k = 0; k < chunks; ++k) total += partial[k];
   finish(total, scalars);

@@ -20,7 +20,7 @@ void kv_store(Context& ctx, View<const float, 3> x, View<const int32_t, 1> rows,
                 "kv_store: rows");
   }
   const OperationScope scope(ctx, "kv_store", {.flops = 0, .bytes = bytes_of(x, 2)});
-  KEEL_CALL_ISA(ctx.isa(), kv_store(x, rows.data(), cache, ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), kv_store(x, rows.data(), cache, ctx.team()));
 }
 
 }  // namespace keel

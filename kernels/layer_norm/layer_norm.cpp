@@ -18,12 +18,12 @@ void layer_norm(Context& ctx, View<const float, 2> x, View<const float, 1> w, Vi
   check_shape(kName, "r", r, {rows});
   check_shape(kName, "mean", mean, {rows});
   const OperationScope scope(ctx, "layer_norm", {.flops = 7 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
-  KEEL_CALL_ISA(ctx.isa(), layer_norm(x, w.data(), bias.data(), eps, y, r.data(), mean.data(), ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), layer_norm(x, w.data(), bias.data(), eps, y, r.data(), mean.data(), ctx.team()));
 }
 
 void layer_norm_backward(Context& ctx, View<const float, 2> dy, View<const float, 2> x, View<const float, 1> w,
                          View<const float, 1> r, View<const float, 1> mean, View<float, 2> dx, bool accumulate_dx,
-                         View<float, 1> dw, View<float, 1> dbias, View<float, 2> partial) {
+                         View<float, 1> dw, View<float, 1> dbias, View<float, 2> partial, RowSums sums) {
   constexpr const char* kName = "layer_norm_backward";
   const int64_t rows = x.extent(0), d = x.extent(1);
   check_shape(kName, "x", x, {rows, d});
@@ -37,9 +37,9 @@ void layer_norm_backward(Context& ctx, View<const float, 2> dy, View<const float
   check_shape(kName, "partial", partial, {chunk_count(rows), 2 * d});
   const OperationScope scope(
       ctx, "layer_norm backward",
-      {.flops = 14 * static_cast<double>(x.size()), .bytes = bytes_of(x, accumulate_dx ? 4 : 3)});
+      cost_of_rows(sums, {.flops = 14 * static_cast<double>(x.size()), .bytes = bytes_of(x, accumulate_dx ? 4 : 3)}));
   KEEL_CALL_ISA(ctx.isa(), layer_norm_backward(dy, x, w.data(), r.data(), mean.data(), dx, accumulate_dx, dw.data(),
-                                               dbias.data(), partial, ctx.threads()));
+                                               dbias.data(), partial, sums, ctx.team()));
 }
 
 }  // namespace keel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "keel/base/view.h"
+#include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/context.h"
 
 namespace keel {
@@ -20,6 +21,7 @@ KEEL_API void layer_norm(Context&, View<const float, 2> x, View<const float, 1> 
 /// accumulated into.  partial: [chunk_count(rows), 2 d] scratch (common/chunks.h): the row sums go over fixed chunks.
 KEEL_API void layer_norm_backward(Context&, View<const float, 2> dy, View<const float, 2> x, View<const float, 1> w,
                                   View<const float, 1> r, View<const float, 1> mean, View<float, 2> dx,
-                                  bool accumulate_dx, View<float, 1> dw, View<float, 1> dbias, View<float, 2> partial);
+                                  bool accumulate_dx, View<float, 1> dw, View<float, 1> dbias, View<float, 2> partial,
+                                  RowSums sums = RowSums::everything);
 
 }  // namespace keel

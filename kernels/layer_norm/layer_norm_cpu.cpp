@@ -30,28 +30,29 @@ void backward_row(const float* dy, const float* x, const float* w, float r, floa
 }  // namespace
 
 void layer_norm(View<const float, 2> x, const float* w, const float* bias, float eps, View<float, 2> y, float* r,
-                float* mean, int threads) {
+                float* mean, Threads threads) {
   const int64_t rows = x.extent(0), d = x.extent(1), x_stride = x.stride(0), y_stride = y.stride(0);
   const float* x_data = x.data();
   float* y_data = y.data();
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows * d >= kParallelElements)
-  for (int64_t i = 0; i < rows; ++i) {
-    const float* row = x_data + i * x_stride;
-    mean[i] = sum_columns(d, [&](auto at, Vec& s) { s += at.load(row); }) / static_cast<float>(d);
-    r[i] = layer_norm_row(row, mean[i], w, bias, eps, d, y_data + i * y_stride);
-  }
+  for_ranges(threads, rows, rows * d, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* row = x_data + i * x_stride;
+      mean[i] = sum_columns(d, [&](auto at, Vec& s) { s += at.load(row); }) / static_cast<float>(d);
+      r[i] = layer_norm_row(row, mean[i], w, bias, eps, d, y_data + i * y_stride);
+    }
+  });
 }
 
 void layer_norm_backward(View<const float, 2> dy, View<const float, 2> x, const float* w, const float* r,
                          const float* mean, View<float, 2> dx, bool accumulate_dx, float* dw, float* dbias,
-                         View<float, 2> partial, int threads) {
+                         View<float, 2> partial, RowSums sums, Threads threads) {
   const int64_t rows = x.extent(0), d = x.extent(1);
   const int64_t dy_stride = dy.stride(0), x_stride = x.stride(0), dx_stride = dx.stride(0);
   const float *dy_data = dy.data(), *x_data = x.data();
   float* dx_data = dx.data();
   const auto row = accumulate_dx ? backward_row<true> : backward_row<false>;
-  sum_rows(rows, d, partial, {dw, dbias}, threads, [&](int64_t i, float* sums) {
-    row(dy_data + i * dy_stride, x_data + i * x_stride, w, r[i], mean[i], d, dx_data + i * dx_stride, sums);
+  sum_rows(rows, d, partial, {dw, dbias}, sums, threads, [&](int64_t i, float* own) {
+    row(dy_data + i * dy_stride, x_data + i * x_stride, w, r[i], mean[i], d, dx_data + i * dx_stride, own);
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include "keel/base/error.h"
 #include "keel/kernels/common/operation_profile.h"
+#include "keel/kernels/common/parallel.h"
 #include "keel/kernels/matmul/matmul_onednn.h"
 
 namespace keel {
@@ -65,6 +66,51 @@ bool is_empty(const MatmulShape& s) {
   return s.m == 0 || s.n == 0 || s.k == 0;
 }
 
+/// A product cut into parts of rows or columns of C, one thread each.
+struct Split {
+  int64_t parts = 1;
+  bool by_columns = false;
+
+  /// Row or column where part i begins, of `extent`: on a whole vector where it can.
+  int64_t begin(int64_t extent, int64_t i) const {
+    constexpr int64_t kVector = 16;
+    return i == parts ? extent : extent * i / parts / kVector * kVector;
+  }
+};
+
+/// As many parts as there are threads, where there is enough to do for each; rows of C, whose operand is read once
+/// only, unless there are too few of them.
+Split split_for(const MatmulShape& s, int threads) {
+  constexpr double kFewestFlops = 4e5;  // some microseconds: what it takes to hand over a part
+  constexpr int64_t kFewestRows = 32;
+  const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+  const int64_t parts = std::clamp<int64_t>(static_cast<int64_t>(flops / kFewestFlops), 1, threads);
+  if (s.m >= parts * kFewestRows) return {parts, false};
+  if (s.n >= parts * kFewestRows) return {parts, true};
+  const bool by_columns = s.n > s.m;
+  return {std::max<int64_t>(1, std::max(s.m, s.n) / kFewestRows), by_columns};
+}
+
+MatmulShape part_of(MatmulShape shape, const Split& split, int64_t i) {
+  int64_t& extent = split.by_columns ? shape.n : shape.m;
+  extent = split.begin(extent, i + 1) - split.begin(extent, i);
+  return shape;
+}
+
+void run_part(Context& worker, const MatmulShape& shape, const Split& split, int64_t i, const float* a, const float* b,
+              float* c) {
+  if (split.by_columns) {
+    const int64_t column = split.begin(shape.n, i);
+    b += transposes_b(shape.transpose) ? column * shape.b_stride : column;
+    c += column;
+  } else {
+    const int64_t row = split.begin(shape.m, i);
+    a += transposes_a(shape.transpose) ? row : row * shape.a_stride;
+    c += row * shape.c_stride;
+  }
+  matmul_onednn(worker, part_of(shape, split, i), a, b, c);
+}
+
 }  // namespace
 
 void matmul(Context& ctx, View<const float, 2> A, View<const float, 2> B, View<float, 2> C, Transpose transpose,
@@ -74,23 +120,32 @@ void matmul(Context& ctx, View<const float, 2> A, View<const float, 2> B, View<f
       ctx, product_name(transpose),
       {.flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k),
        .bytes = bytes_of(A) + bytes_of(B) + bytes_of(C, accumulate ? 2 : 1)});
-  if (!is_empty(shape)) {
-    matmul_onednn(ctx, shape, A.data(), B.data(), C.data());
-  } else if (!accumulate) {
-    fill_zero(C);
+  if (is_empty(shape)) {
+    if (!accumulate) fill_zero(C);
+    return;
   }
+  const Split split = split_for(shape, ctx.threads());
+  for_parts(ctx.team(), split.parts, [&](int64_t part, int thread) {
+    run_part(ctx.worker(thread), shape, split, part, A.data(), B.data(), C.data());
+  });
 }
 
 int64_t matmul_memory(Context& ctx) {
   return matmul_memory(ctx, {});
 }
 
-int64_t matmul_memory(Context& ctx, std::span<const MatmulShape> shapes) {
+int64_t matmul_memory(Context& ctx, std::span<const MatmulShape> shapes, std::span<const MatmulShape> of_workers) {
   std::vector<MatmulShape> products;
-  for (const MatmulShape& shape : shapes) {
+  for (const MatmulShape& given : shapes) {
+    if (is_empty(given)) continue;
+    const MatmulShape shape = with_strides(given);
+    const Split split = split_for(shape, ctx.threads());
+    for (int64_t i = 0; i < split.parts; ++i) products.push_back(part_of(shape, split, i));
+  }
+  for (const MatmulShape& shape : of_workers) {
     if (!is_empty(shape)) products.push_back(with_strides(shape));
   }
-  return matmul_onednn_memory(ctx, products);
+  return matmul_onednn_memory(ctx.worker(0), products, ctx.threads());
 }
 
 }  // namespace keel

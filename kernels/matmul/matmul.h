@@ -33,7 +33,8 @@ struct MatmulShape {
 /// demanding of them wanted, and generated code for each. Nothing else is allocated once a product has run, but for
 /// some hundred bytes during the call.
 KEEL_API int64_t matmul_memory(Context&);
-/// The same once all of `shapes` will have run too. Makes no buffer.
-KEEL_API int64_t matmul_memory(Context&, std::span<const MatmulShape> shapes);
+/// The same once all of `shapes` will have run too, and `of_workers` in the contexts of the threads. Makes no buffer.
+KEEL_API int64_t matmul_memory(Context&, std::span<const MatmulShape> shapes,
+                               std::span<const MatmulShape> of_workers = {});
 
 }  // namespace keel

@@ -11,7 +11,7 @@
 
 namespace keel {
 
-/// Products by shape, strides and the threads that they were made for. Internal to matmul_onednn.cpp; its own file
+/// Products of one thread by shape and strides. Internal to matmul_onednn.cpp; its own file
 /// because Context destroys it.
 struct Context::MatmulCache {
   /// A primitive with its arguments; only the addresses change from call to call.
@@ -19,18 +19,13 @@ struct Context::MatmulCache {
     dnnl::primitive primitive;
     dnnl::memory a, b, c, scratchpad;
   };
-  struct Key {
-    MatmulShape shape;
-    int threads = 0;
-    bool operator==(const Key&) const = default;
-  };
   struct Hash {
-    size_t operator()(const Key& key) const;
+    size_t operator()(const MatmulShape&) const;
   };
 
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
-  std::unordered_map<Key, Product, Hash> products;
+  std::unordered_map<MatmulShape, Product, Hash> products;
 
   struct Free {
     void operator()(void* p) const noexcept { std::free(p); }

@@ -17,9 +17,10 @@ using Cache = Context::MatmulCache;
 using Primitive = dnnl::matmul;
 
 constexpr int64_t kPage = 4096;
-/// Resident memory of one primitive with its generated code, and of the packing buffers of one thread: measured with
-/// oneDNN 2.6.3 on shapes of 64 to 4096.
+/// Resident memory of one primitive with its generated code, which the library shares among threads; of each thread's
+/// own for it; and of the packing buffers of one thread: measured with oneDNN 2.6.3 on shapes of 64 to 4096.
 constexpr int64_t kProductBytes = 56 << 10;
+constexpr int64_t kArgumentBytes = 4 << 10;
 constexpr int64_t kPackingBytes = 2 << 20;
 
 dnnl::memory::desc description(int64_t rows, int64_t columns, int64_t stride, bool transposed) {
@@ -62,15 +63,15 @@ void grow_scratchpad(Cache& cache, int64_t bytes) {
   cache.scratchpad_bytes = bytes;
 }
 
-Cache::Product& find_or_make(Cache& cache, const Cache::Key& key) {
-  if (const auto found = cache.products.find(key); found != cache.products.end()) return found->second;
-  const Primitive::primitive_desc description = describe(cache, key.shape);
+Cache::Product& find_or_make(Cache& cache, const MatmulShape& shape) {
+  if (const auto found = cache.products.find(shape); found != cache.products.end()) return found->second;
+  const Primitive::primitive_desc description = describe(cache, shape);
   grow_scratchpad(cache, scratchpad_bytes(description));
   cache.packs = cache.packs || packs(description);
   const auto argument = [&](const dnnl::memory::desc& d) { return dnnl::memory(d, cache.engine, nullptr); };
   Cache::Product product{Primitive(description), argument(description.src_desc()), argument(description.weights_desc()),
                          argument(description.dst_desc()), argument(description.scratchpad_desc())};
-  return cache.products.emplace(key, std::move(product)).first->second;
+  return cache.products.emplace(shape, std::move(product)).first->second;
 }
 
 /// By the C interface, which takes the arguments from the stack.
@@ -88,9 +89,10 @@ void execute(Cache& cache, Cache::Product& product, const float* a, const float*
                           "could not run a matrix product");
 }
 
-/// oneDNN goes by the calling thread's setting, when a primitive is described as well as when it runs.
-void use_threads(Context& ctx) {
-  if (omp_get_max_threads() != ctx.threads()) omp_set_num_threads(ctx.threads());
+/// oneDNN goes by the calling thread's setting, when a primitive is described as well as when it runs. Threads are
+/// ours, each product runs on one.
+void use_one_thread() {
+  if (omp_get_max_threads() != 1) omp_set_num_threads(1);
 }
 
 Error translated(const dnnl::error& e) {
@@ -100,36 +102,34 @@ Error translated(const dnnl::error& e) {
 
 }  // namespace
 
-size_t Cache::Hash::operator()(const Key& key) const {
-  const MatmulShape& s = key.shape;
+size_t Cache::Hash::operator()(const MatmulShape& s) const {
   uint64_t hash = static_cast<uint64_t>(s.transpose) * 2 + (s.accumulate ? 1 : 0);
-  for (int64_t x : {static_cast<int64_t>(key.threads), s.m, s.n, s.k, s.a_stride, s.b_stride, s.c_stride}) {
+  for (int64_t x : {s.m, s.n, s.k, s.a_stride, s.b_stride, s.c_stride}) {
     hash = (hash ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15U;
     hash ^= hash >> 32;
   }
   return hash;
 }
 
-void matmul_onednn(Context& ctx, const MatmulShape& shape, const float* a, const float* b, float* c) {
-  use_threads(ctx);
-  Cache& cache = ctx.matmul_cache();
+void matmul_onednn(Context& worker, const MatmulShape& shape, const float* a, const float* b, float* c) {
+  use_one_thread();
+  Cache& cache = worker.matmul_cache();
   try {
-    execute(cache, find_or_make(cache, {shape, ctx.threads()}), a, b, c);
+    execute(cache, find_or_make(cache, shape), a, b, c);
   } catch (const dnnl::error& e) {
     throw translated(e);
   }
 }
 
-int64_t matmul_onednn_memory(Context& ctx, std::span<const MatmulShape> shapes) {
-  use_threads(ctx);
-  Cache& cache = ctx.matmul_cache();
+int64_t matmul_onednn_memory(Context& worker, std::span<const MatmulShape> shapes, int threads) {
+  use_one_thread();
+  Cache& cache = worker.matmul_cache();
   int64_t scratchpad = cache.scratchpad_bytes;
   bool packing = cache.packs;
-  std::unordered_set<Cache::Key, Cache::Hash> fresh;
+  std::unordered_set<MatmulShape, Cache::Hash> fresh;
   try {
     for (const MatmulShape& shape : shapes) {
-      const Cache::Key key{shape, ctx.threads()};
-      if (cache.products.contains(key) || !fresh.insert(key).second) continue;
+      if (cache.products.contains(shape) || !fresh.insert(shape).second) continue;
       const Primitive::primitive_desc description = describe(cache, shape);
       scratchpad = std::max(scratchpad, scratchpad_bytes(description));
       packing = packing || packs(description);
@@ -138,7 +138,7 @@ int64_t matmul_onednn_memory(Context& ctx, std::span<const MatmulShape> shapes) 
     throw translated(e);
   }
   const auto products = static_cast<int64_t>(cache.products.size() + fresh.size());
-  return scratchpad + products * kProductBytes + (packing ? ctx.threads() * kPackingBytes : 0);
+  return products * kProductBytes + threads * (scratchpad + products * kArgumentBytes + (packing ? kPackingBytes : 0));
 }
 
 }  // namespace keel

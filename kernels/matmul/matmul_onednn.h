@@ -17,10 +17,12 @@ inline bool transposes_b(Transpose t) {
   return t == Transpose::b || t == Transpose::both;
 }
 
-/// No extent is 0, and strides are those of the matrices as stored (columns, for a single row).
-void matmul_onednn(Context&, const MatmulShape& shape, const float* a, const float* b, float* c);
+/// On the calling thread, with what is cached in `worker`. No extent is 0, and strides are those of the matrices as
+/// stored (columns, for a single row).
+void matmul_onednn(Context& worker, const MatmulShape& shape, const float* a, const float* b, float* c);
 
-/// See matmul_memory; the shapes as above.
-int64_t matmul_onednn_memory(Context&, std::span<const MatmulShape> shapes);
+/// Bytes that each of `threads` contexts like this one keeps once all of `shapes` will have run in it; the shapes as
+/// above.
+int64_t matmul_onednn_memory(Context& worker, std::span<const MatmulShape> shapes, int threads);
 
 }  // namespace keel

@@ -16,7 +16,7 @@ void moments(Context& ctx, View<const float, 2> x, View<const float, 2> y, View<
   check_dense("moments", "partial", partial, {chunk_count(rows * d, kMomentsChunk), 3});
   const OperationScope scope(ctx, "moments",
                              {.flops = 4 * static_cast<double>(x.size()), .bytes = bytes_of(x, y ? 2 : 1)});
-  KEEL_CALL_ISA(ctx.isa(), moments(x, y, sums.data(), partial.data(), ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), moments(x, y, sums.data(), partial.data(), ctx.team()));
 }
 
 void log_sum(Context& ctx, View<const float, 1> r, View<double, 1> sum) {
@@ -25,7 +25,7 @@ void log_sum(Context& ctx, View<const float, 1> r, View<double, 1> sum) {
   check_shape("log_sum", "sum", sum, {1});
   const int64_t bytes = chunk_count(n, kLogSumChunk) * static_cast<int64_t>(sizeof(double));
   auto* partial = static_cast<double*>(ctx.scratch(bytes));
-  KEEL_CALL_ISA(ctx.isa(), log_sum(r.data(), n, *sum.data(), partial, ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), log_sum(r.data(), n, *sum.data(), partial, ctx.team()));
 }
 
 }  // namespace keel

@@ -1,6 +1,7 @@
 #include "keel/kernels/moments/moments_cpu.h"
 
 #include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/parallel.h"
 #include "keel/kernels/moments/moments.h"
 
 namespace keel::KEEL_ISA {
@@ -44,17 +45,16 @@ Sums sum_chunk(const View<const float, 2>& x, const View<const float, 2>& y, int
 
 }  // namespace
 
-void moments(View<const float, 2> x, View<const float, 2> y, double* sums, double* partial, int threads) {
+void moments(View<const float, 2> x, View<const float, 2> y, double* sums, double* partial, Threads threads) {
   const int64_t size = x.extent(0) * x.extent(1), chunks = chunk_count(size, kMomentsChunk);
   const bool both = y.data() != nullptr;
-#pragma omp parallel for num_threads(threads) schedule(static) if (chunks > 1)
-  for (int64_t k = 0; k < chunks; ++k) {
+  for_parts(threads, chunks, [&](int64_t k, int) {
     const int64_t begin = k * kMomentsChunk, end = begin + kMomentsChunk < size ? begin + kMomentsChunk : size;
     const Sums s = both ? sum_chunk<true>(x, y, begin, end) : sum_chunk<false>(x, y, begin, end);
     partial[3 * k] = s.xx;
     partial[3 * k + 1] = s.xy;
     partial[3 * k + 2] = s.yy;
-  }
+  });
   for (int64_t i = 0; i < 3; ++i) {
     double total = 0;
     for (int64_t k = 0; k < chunks; ++k) total += partial[3 * k + i];
@@ -62,15 +62,14 @@ void moments(View<const float, 2> x, View<const float, 2> y, double* sums, doubl
   }
 }
 
-void log_sum(const float* r, int64_t n, double& sum, double* partial, int threads) {
+void log_sum(const float* r, int64_t n, double& sum, double* partial, Threads threads) {
   const int64_t chunks = chunk_count(n, kLogSumChunk);
-#pragma omp parallel for num_threads(threads) schedule(static) if (chunks > 1)
-  for (int64_t k = 0; k < chunks; ++k) {
+  for_parts(threads, chunks, [&](int64_t k, int) {
     const int64_t end = (k + 1) * kLogSumChunk < n ? (k + 1) * kLogSumChunk : n;
     double logs = 0;
     for (int64_t i = k * kLogSumChunk; i < end; ++i) logs += __builtin_log(__builtin_fabs(static_cast<double>(r[i])));
     partial[k] = logs;
-  }
+  });
   double total = 0;
   for (int64_t k = 0; k < chunks; ++k) total += partial[k];
   sum += total;

@@ -2,6 +2,7 @@
 
 #include "keel/base/view.h"
 #include "keel/kernels/common/isa.h"
+#include "keel/kernels/common/thread_team.h"
 
 namespace keel {
 
@@ -9,8 +10,8 @@ namespace keel {
 inline constexpr int64_t kLogSumChunk = 1 << 10;
 
 KEEL_DECLARE_ISA(void moments(View<const float, 2> x, View<const float, 2> y, double* sums, double* partial,
-                              int threads))
+                              Threads threads))
 /// partial: [chunk_count(n, kLogSumChunk)].
-KEEL_DECLARE_ISA(void log_sum(const float* r, int64_t n, double& sum, double* partial, int threads))
+KEEL_DECLARE_ISA(void log_sum(const float* r, int64_t n, double& sum, double* partial, Threads threads))
 
 }  // namespace keel

@@ -24,12 +24,12 @@ void rms_norm(Context& ctx, View<const float, 2> x, View<const float, 1> w, floa
   check_shape("rms_norm", "y", y, {rows, d});
   check_shape("rms_norm", "s", s, {rows});
   const OperationScope scope(ctx, "rms_norm", {.flops = 4 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
-  KEEL_CALL_ISA(ctx.isa(), rms_norm(one_head(x), w.data(), eps, one_head(y), s.data(), ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), rms_norm(one_head(x), w.data(), eps, one_head(y), s.data(), ctx.team()));
 }
 
 void rms_norm_backward(Context& ctx, View<const float, 2> dy, View<const float, 2> x, View<const float, 1> w,
                        View<const float, 1> s, View<float, 2> dx, bool accumulate_dx, View<float, 1> dw,
-                       View<float, 2> partial) {
+                       View<float, 2> partial, RowSums sums) {
   const int64_t rows = x.extent(0), d = x.extent(1);
   check_shape("rms_norm_backward", "x", x, {rows, d});
   check_shape("rms_norm_backward", "dy", dy, {rows, d});
@@ -40,9 +40,9 @@ void rms_norm_backward(Context& ctx, View<const float, 2> dy, View<const float, 
   check_shape("rms_norm_backward", "partial", partial, {chunk_count(rows), d});
   const OperationScope scope(
       ctx, "rms_norm backward",
-      {.flops = 10 * static_cast<double>(x.size()), .bytes = bytes_of(x, accumulate_dx ? 4 : 3)});
+      cost_of_rows(sums, {.flops = 10 * static_cast<double>(x.size()), .bytes = bytes_of(x, accumulate_dx ? 4 : 3)}));
   KEEL_CALL_ISA(ctx.isa(), rms_norm_backward(one_head(dy), one_head(x), w.data(), s.data(), one_head(dx), accumulate_dx,
-                                             dw.data(), partial, ctx.threads()));
+                                             dw.data(), partial, sums, ctx.team()));
 }
 
 void rms_norm(Context& ctx, View<const float, 3> x, View<const float, 1> w, float eps, View<float, 3> y,
@@ -53,11 +53,12 @@ void rms_norm(Context& ctx, View<const float, 3> x, View<const float, 1> w, floa
   check_shape("rms_norm", "y", y, x.extents());
   check_dense("rms_norm", "s", s, {x.extent(0), x.extent(1)});
   const OperationScope scope(ctx, "rms_norm", {.flops = 4 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
-  KEEL_CALL_ISA(ctx.isa(), rms_norm(x, w.data(), eps, y, s.data(), ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), rms_norm(x, w.data(), eps, y, s.data(), ctx.team()));
 }
 
 void rms_norm_backward(Context& ctx, View<const float, 3> dy, View<const float, 3> x, View<const float, 1> w,
-                       View<const float, 2> s, View<float, 3> dx, View<float, 1> dw, View<float, 2> partial) {
+                       View<const float, 2> s, View<float, 3> dx, View<float, 1> dw, View<float, 2> partial,
+                       RowSums sums) {
   const int64_t d = x.extent(2);
   check_shape("rms_norm_backward", "x", x, x.extents());
   check_shape("rms_norm_backward", "dy", dy, x.extents());
@@ -66,9 +67,11 @@ void rms_norm_backward(Context& ctx, View<const float, 3> dy, View<const float, 
   check_shape("rms_norm_backward", "dx", dx, x.extents());
   check_shape("rms_norm_backward", "dw", dw, {d});
   check_shape("rms_norm_backward", "partial", partial, {chunk_count(x.extent(0) * x.extent(1)), d});
-  const OperationScope scope(ctx, "rms_norm backward",
-                             {.flops = 10 * static_cast<double>(x.size()), .bytes = bytes_of(x, 3)});
-  KEEL_CALL_ISA(ctx.isa(), rms_norm_backward(dy, x, w.data(), s.data(), dx, false, dw.data(), partial, ctx.threads()));
+  const OperationScope scope(
+      ctx, "rms_norm backward",
+      cost_of_rows(sums, {.flops = 10 * static_cast<double>(x.size()), .bytes = bytes_of(x, 3)}));
+  KEEL_CALL_ISA(ctx.isa(),
+                rms_norm_backward(dy, x, w.data(), s.data(), dx, false, dw.data(), partial, sums, ctx.team()));
 }
 
 }  // namespace keel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "keel/base/view.h"
+#include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/context.h"
 
 namespace keel {
@@ -17,7 +18,7 @@ KEEL_API void rms_norm(Context&, View<const float, 2> x, View<const float, 1> w,
 /// accumulated into.  partial: [chunk_count(rows), d] scratch (common/chunks.h): the row sums go over fixed chunks.
 KEEL_API void rms_norm_backward(Context&, View<const float, 2> dy, View<const float, 2> x, View<const float, 1> w,
                                 View<const float, 1> s, View<float, 2> dx, bool accumulate_dx, View<float, 1> dw,
-                                View<float, 2> partial);
+                                View<float, 2> partial, RowSums sums = RowSums::everything);
 
 /// The same for every head of x, y [N, heads, d] on its own: rows may be strided, y may be x, the gain w [d] is
 /// shared by the heads.  s: [N, heads] dense.
@@ -25,6 +26,7 @@ KEEL_API void rms_norm(Context&, View<const float, 3> x, View<const float, 1> w,
                        View<float, 2> s);
 /// dx is overwritten; it may be dy.  partial: [chunk_count(N * heads), d] scratch.
 KEEL_API void rms_norm_backward(Context&, View<const float, 3> dy, View<const float, 3> x, View<const float, 1> w,
-                                View<const float, 2> s, View<float, 3> dx, View<float, 1> dw, View<float, 2> partial);
+                                View<const float, 2> s, View<float, 3> dx, View<float, 1> dw, View<float, 2> partial,
+                                RowSums sums = RowSums::everything);
 
 }  // namespace keel

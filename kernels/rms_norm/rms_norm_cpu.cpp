@@ -39,22 +39,24 @@ struct Heads {
 
 }  // namespace
 
-void rms_norm(View<const float, 3> x, const float* w, float eps, View<float, 3> y, float* s, int threads) {
+void rms_norm(View<const float, 3> x, const float* w, float eps, View<float, 3> y, float* s, Threads threads) {
   const int64_t rows = x.extent(0) * x.extent(1), d = x.extent(2);
   const Heads from(x);
   const Heads to(y);
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows * d >= kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) s[r] = norm_row(from[r], w, eps, d, to[r]);
+  for_ranges(threads, rows, rows * d, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) s[r] = norm_row(from[r], w, eps, d, to[r]);
+  });
 }
 
 void rms_norm_backward(View<const float, 3> dy, View<const float, 3> x, const float* w, const float* s,
-                       View<float, 3> dx, bool accumulate_dx, float* dw, View<float, 2> partial, int threads) {
+                       View<float, 3> dx, bool accumulate_dx, float* dw, View<float, 2> partial, RowSums sums,
+                       Threads threads) {
   const int64_t rows = x.extent(0) * x.extent(1), d = x.extent(2);
   const Heads dy_of(dy), x_of(x);
   const Heads dx_of(dx);
   const auto row = accumulate_dx ? backward_row<true> : backward_row<false>;
-  sum_rows(rows, d, partial, {dw}, threads,
-           [&](int64_t r, float* sums) { row(dy_of[r], x_of[r], w, s[r], d, dx_of[r], sums); });
+  sum_rows(rows, d, partial, {dw}, sums, threads,
+           [&](int64_t r, float* own) { row(dy_of[r], x_of[r], w, s[r], d, dx_of[r], own); });
 }
 
 }  // namespace keel::KEEL_ISA

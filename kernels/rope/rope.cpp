@@ -15,7 +15,7 @@ void rope_table(Context& ctx, HostView<const double, 1> frequencies, View<float,
                 std::to_string(frequencies.extent(0)) + " frequencies for " + std::to_string(cos.extent(1)) + " pairs",
                 "rope_table");
   }
-  KEEL_CALL_ISA(ctx.isa(), rope_table(frequencies.data(), cos, sin, ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), rope_table(frequencies.data(), cos, sin, ctx.team()));
 }
 
 void rope(Context& ctx, View<const int32_t, 1> positions, View<const float, 2> cos, View<const float, 2> sin,
@@ -27,7 +27,7 @@ void rope(Context& ctx, View<const int32_t, 1> positions, View<const float, 2> c
   check_shape("rope", "cos", cos, {cos.extent(0), head_dim / 2});
   check_shape("rope", "sin", sin, cos.extents());
   const OperationScope scope(ctx, "rope", {.flops = 3 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
-  KEEL_CALL_ISA(ctx.isa(), rope(positions.data(), cos, sin, x, direction, ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), rope(positions.data(), cos, sin, x, direction, ctx.team()));
 }
 
 }  // namespace keel

@@ -45,7 +45,7 @@ void seam_forward(Context& ctx, const SeamForward& seam) {
       ctx, "seam",
       {.flops = (3 + (seam.outer_gain ? 4 : 0) + (seam.inner_gain ? 4 : 0)) * static_cast<double>(seam.x.size()),
        .bytes = bytes_of(seam.x, 3) + bytes_of(seam.u)});
-  KEEL_CALL_ISA(ctx.isa(), seam_forward(seam, ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), seam_forward(seam, ctx.team()));
 }
 
 void seam_inner_again(Context& ctx, View<const float, 2> y, View<const float, 1> inner_gain, float inner_factor,
@@ -57,7 +57,7 @@ void seam_inner_again(Context& ctx, View<const float, 2> y, View<const float, 1>
   check_shape(kName, "inner_r", inner_r, {rows});
   check_shape(kName, "u", u, {rows, d});
   const OperationScope scope(ctx, "seam", {.flops = 2 * static_cast<double>(y.size()), .bytes = bytes_of(y, 2)});
-  KEEL_CALL_ISA(ctx.isa(), seam_inner_again(y, inner_gain.data(), inner_factor, inner_r.data(), u, ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), seam_inner_again(y, inner_gain.data(), inner_factor, inner_r.data(), u, ctx.team()));
 }
 
 bool seam_has_vectors(const SeamBackward& seam) {
@@ -105,10 +105,11 @@ void seam_backward(Context& ctx, const SeamBackward& given) {
   if (!seam.Du) seam.inner_gain = {};
   const OperationScope scope(
       ctx, "seam backward",
-      {.flops = (2 + (seam.outer_gain ? 14 : 0) + (seam.inner_gain ? 12 : 0)) * static_cast<double>(seam.dx.size()),
-       .bytes = bytes_of(seam.dx) + bytes_of(seam.dF) + bytes_of(seam.Ds) + bytes_of(seam.Du) +
-                (seam.outer_gain ? bytes_of(seam.x, 2) : bytes_of(seam.y))});
-  KEEL_CALL_ISA(ctx.isa(), seam_backward(seam, ctx.threads()));
+      cost_of_rows(seam.sums, {.flops = (2 + (seam.outer_gain ? 14 : 0) + (seam.inner_gain ? 12 : 0)) *
+                                        static_cast<double>(seam.dx.size()),
+                               .bytes = bytes_of(seam.dx) + bytes_of(seam.dF) + bytes_of(seam.Ds) + bytes_of(seam.Du) +
+                                        (seam.outer_gain ? bytes_of(seam.x, 2) : bytes_of(seam.y))}));
+  KEEL_CALL_ISA(ctx.isa(), seam_backward(seam, ctx.team()));
 }
 
 }  // namespace keel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "keel/base/view.h"
+#include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/context.h"
 
 namespace keel {
@@ -60,6 +61,7 @@ struct SeamBackward {
   View<float, 1> d_outer_bias;                  ///< [d], accumulated into; null for RMS
   View<float, 1> d_skip_scale, d_branch_scale;  ///< [d], accumulated into, only with these scales; null: not wanted
   View<float, 1> d_a, d_b;                      ///< [1], accumulated into; null: not wanted
+  RowSums sums = RowSums::everything;           ///< add_up reads `partial` only
   View<float, 2> partial;  ///< [chunk_count(rows), seam_partial_columns(..)] scratch: row sums go over fixed chunks
 };
 KEEL_API void seam_backward(Context&, const SeamBackward&);

@@ -97,14 +97,15 @@ void forward_row(const SeamForward& seam, int64_t r) {
 }
 
 template <Outer kOuter, bool kInner, bool kVectors>
-void forward(const SeamForward& seam, int threads) {
+void forward(const SeamForward& seam, Threads threads) {
   const int64_t rows = seam.x.extent(0);
-#pragma omp parallel for num_threads(threads) schedule(static) if (seam.x.size() >= kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) forward_row<kOuter, kInner, kVectors>(seam, r);
+  for_ranges(threads, rows, seam.x.size(), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) forward_row<kOuter, kInner, kVectors>(seam, r);
+  });
 }
 
 template <Outer kOuter, bool kInner>
-void forward(const SeamForward& seam, int threads) {
+void forward(const SeamForward& seam, Threads threads) {
   if (seam.skip_scale.data() != nullptr || seam.branch_scale.data() != nullptr) {
     forward<kOuter, kInner, true>(seam, threads);
   } else {
@@ -257,35 +258,33 @@ void add_chunks(const SeamBackward& seam, int64_t offset, int64_t begin, int64_t
 }
 
 template <Outer kOuter, bool kInner, bool kSkip, bool kBranch, bool kScales>
-void backward(const SeamBackward& seam, int threads) {
+void backward(const SeamBackward& seam, Threads threads) {
   const int64_t d = seam.dx.extent(1), chunks = seam.partial.extent(0);
   using Row = BackwardRow<kOuter, kInner, kSkip, kBranch, kScales>;
-#pragma omp parallel num_threads(threads) if (seam.dx.size() >= kParallelElements)
-  {
-#pragma omp for schedule(static)
-    for (int64_t k = 0; k < chunks; ++k) backward_chunk<Row, kScales>(seam, k);
-#pragma omp for schedule(static)
-    for (int64_t c = 0; c < d; c += kPartialBlock) {
-      const int64_t end = c + kPartialBlock < d ? c + kPartialBlock : d;
-      if constexpr (kOuter != Outer::none) add_chunks(seam, 0, c, end, seam.d_outer_gain);
-      if constexpr (kInner) add_chunks(seam, d, c, end, seam.d_inner_gain);
-      if constexpr (kOuter == Outer::layer) add_chunks(seam, 2 * d, c, end, seam.d_outer_bias);
-      if constexpr (kScales) {
-        add_chunks(seam, 3 * d, c, end, seam.d_skip_scale);
-        add_chunks(seam, 4 * d, c, end, seam.d_branch_scale);
-      }
-    }
-#pragma omp single
+  if (seam.sums != RowSums::add_up) {
+    for_ranges(threads, chunks, seam.dx.size(), [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) backward_chunk<Row, kScales>(seam, k);
+    });
+  }
+  if (seam.sums == RowSums::of_chunks) return;
+  for_column_blocks(threads, chunks, d, [&](int64_t c, int64_t end) {
+    if constexpr (kOuter != Outer::none) add_chunks(seam, 0, c, end, seam.d_outer_gain);
+    if constexpr (kInner) add_chunks(seam, d, c, end, seam.d_inner_gain);
+    if constexpr (kOuter == Outer::layer) add_chunks(seam, 2 * d, c, end, seam.d_outer_bias);
     if constexpr (kScales) {
-      const int64_t last = seam_partial_columns(d, has_vectors(seam)) - 2;
-      add_chunks(seam, last, 0, 1, seam.d_a);
-      add_chunks(seam, last + 1, 0, 1, seam.d_b);
+      add_chunks(seam, 3 * d, c, end, seam.d_skip_scale);
+      add_chunks(seam, 4 * d, c, end, seam.d_branch_scale);
     }
+  });
+  if constexpr (kScales) {
+    const int64_t last = seam_partial_columns(d, has_vectors(seam)) - 2;
+    add_chunks(seam, last, 0, 1, seam.d_a);
+    add_chunks(seam, last + 1, 0, 1, seam.d_b);
   }
 }
 
 template <Outer kOuter, bool kInner, bool kSkip, bool kBranch>
-void backward(const SeamBackward& seam, int threads) {
+void backward(const SeamBackward& seam, Threads threads) {
   if (seam.d_a || seam.d_b || seam.skip_scale || seam.branch_scale) {
     backward<kOuter, kInner, kSkip, kBranch, true>(seam, threads);
   } else {
@@ -294,7 +293,7 @@ void backward(const SeamBackward& seam, int threads) {
 }
 
 template <Outer kOuter, bool kInner>
-void backward(const SeamBackward& seam, int threads) {
+void backward(const SeamBackward& seam, Threads threads) {
   if (seam.Ds && seam.Du) {
     backward<kOuter, kInner, true, true>(seam, threads);
   } else if (seam.Du) {
@@ -306,7 +305,7 @@ void backward(const SeamBackward& seam, int threads) {
 
 }  // namespace
 
-void seam_forward(const SeamForward& seam, int threads) {
+void seam_forward(const SeamForward& seam, Threads threads) {
   const bool outer = seam.outer_gain.data() != nullptr, inner = seam.inner_gain.data() != nullptr;
   if (seam.outer_bias.data() != nullptr) {
     forward<Outer::layer, false>(seam, threads);
@@ -322,18 +321,19 @@ void seam_forward(const SeamForward& seam, int threads) {
 }
 
 void seam_inner_again(View<const float, 2> y, const float* inner_gain, float inner_factor, const float* inner_r,
-                      View<float, 2> u, int threads) {
+                      View<float, 2> u, Threads threads) {
   const int64_t rows = y.extent(0), d = y.extent(1);
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows * d >= kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* from = row_of(y, r);
-    float* to = row_of(u, r);
-    const float scale = inner_r[r] * inner_factor;
-    for_columns(d, [&](auto at) { at.store(to, inner_norm(scale, at.load(from), at.load(inner_gain))); });
-  }
+  for_ranges(threads, rows, rows * d, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* from = row_of(y, r);
+      float* to = row_of(u, r);
+      const float scale = inner_r[r] * inner_factor;
+      for_columns(d, [&](auto at) { at.store(to, inner_norm(scale, at.load(from), at.load(inner_gain))); });
+    }
+  });
 }
 
-void seam_backward(const SeamBackward& seam, int threads) {
+void seam_backward(const SeamBackward& seam, Threads threads) {
   const bool outer = seam.outer_gain.data() != nullptr, inner = seam.inner_gain.data() != nullptr;
   if (seam.outer_bias.data() != nullptr) {
     backward<Outer::layer, false>(seam, threads);

@@ -11,19 +11,20 @@ void swiglu(Context& ctx, View<const float, 2> gate, View<const float, 2> up, Vi
   check_shape("swiglu", "up", up, gate.extents());
   check_shape("swiglu", "h", h, gate.extents());
   const OperationScope scope(ctx, "swiglu", {.flops = 24 * static_cast<double>(h.size()), .bytes = bytes_of(h, 3)});
-  KEEL_CALL_ISA(ctx.isa(), swiglu(gate, up, h, ctx.threads()));
+  KEEL_CALL_ISA(ctx.isa(), swiglu(gate, up, h, ctx.team()));
 }
 
 void swiglu_backward(Context& ctx, View<const float, 2> dh, View<const float, 2> gate, View<const float, 2> up,
-                     View<float, 2> d_gate, View<float, 2> d_up) {
+                     View<float, 2> d_gate, View<float, 2> d_up, View<float, 2> h) {
   check_shape("swiglu_backward", "gate", gate, gate.extents());
   check_shape("swiglu_backward", "dh", dh, gate.extents());
   check_shape("swiglu_backward", "up", up, gate.extents());
   check_shape("swiglu_backward", "d_gate", d_gate, gate.extents());
   check_shape("swiglu_backward", "d_up", d_up, gate.extents());
+  if (h) check_shape("swiglu_backward", "h", h, gate.extents());
   const OperationScope scope(ctx, "swiglu backward",
-                             {.flops = 34 * static_cast<double>(dh.size()), .bytes = bytes_of(dh, 5)});
-  KEEL_CALL_ISA(ctx.isa(), swiglu_backward(dh, gate, up, d_gate, d_up, ctx.threads()));
+                             {.flops = 34 * static_cast<double>(dh.size()), .bytes = bytes_of(dh, h ? 6 : 5)});
+  KEEL_CALL_ISA(ctx.isa(), swiglu_backward(dh, gate, up, d_gate, d_up, h, ctx.team()));
 }
 
 }  // namespace keel

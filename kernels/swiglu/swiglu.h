@@ -9,9 +9,10 @@ namespace keel {
 /// gate, up, h: [N, F], last axis contiguous, rows may be strided; h may be gate or up.
 KEEL_API void swiglu(Context&, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h);
 
-/// d_gate = dh up sigma (1 + gate (1 - sigma)),  d_up = dh silu(gate),  sigma = 1 / (1 + exp(-gate)).
-/// All [N, F] as above; d_gate may be gate or dh, d_up may be up.
+/// d_gate = dh up sigma (1 + gate (1 - sigma)),  d_up = dh silu(gate),  sigma = 1 / (1 + exp(-gate)), and h once more, for
+/// those who did not keep it.
+/// All [N, F] as above; d_gate may be gate, d_up may be up, h may be dh or null.
 KEEL_API void swiglu_backward(Context&, View<const float, 2> dh, View<const float, 2> gate, View<const float, 2> up,
-                              View<float, 2> d_gate, View<float, 2> d_up);
+                              View<float, 2> d_gate, View<float, 2> d_up, View<float, 2> h);
 
 }  // namespace keel

@@ -11,44 +11,51 @@ void forward_row(const float* gate, const float* up, int64_t columns, float* h) 
   for (int64_t i = 0; i < columns; ++i) h[i] = gate[i] * vector_sigmoid(gate[i]) * up[i];
 }
 
-void backward_row(const float* dh, const float* gate, const float* up, int64_t columns, float* d_gate, float* d_up) {
+template <bool kWithH>
+void backward_row(const float* dh, const float* gate, const float* up, int64_t columns, float* d_gate, float* d_up,
+                  float* h) {
 #pragma omp simd
   for (int64_t i = 0; i < columns; ++i) {
     const float x = gate[i], d = dh[i], u = up[i];
     // sigma and 1 - sigma from one exp of a number below zero: neither overflows or cancels.
     const float e = vector_exp(-__builtin_fabsf(x));
-    const float larger = 1.0F / (1.0F + e), smaller = e * larger;
+    const float larger = vector_reciprocal_1_2(1.0F + e), smaller = e * larger;
     const float sigma = x < 0.0F ? smaller : larger, complement = x < 0.0F ? larger : smaller;
     d_gate[i] = d * u * (sigma * (1.0F + x * complement));
     d_up[i] = d * (x * sigma);
+    if (kWithH) h[i] = x * sigma * u;
   }
 }
 
 }  // namespace
 
-void swiglu(View<const float, 2> gate, View<const float, 2> up, View<float, 2> h, int threads) {
+void swiglu(View<const float, 2> gate, View<const float, 2> up, View<float, 2> h, Threads threads) {
   const int64_t rows = gate.extent(0), columns = gate.extent(1);
   const float *gate_data = gate.data(), *up_data = up.data();
   float* h_data = h.data();
   const int64_t gate_stride = gate.stride(0), up_stride = up.stride(0), h_stride = h.stride(0);
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows * columns >= kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) {
-    forward_row(gate_data + r * gate_stride, up_data + r * up_stride, columns, h_data + r * h_stride);
-  }
+  for_ranges(threads, rows, rows * columns, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      forward_row(gate_data + r * gate_stride, up_data + r * up_stride, columns, h_data + r * h_stride);
+    }
+  });
 }
 
 void swiglu_backward(View<const float, 2> dh, View<const float, 2> gate, View<const float, 2> up, View<float, 2> d_gate,
-                     View<float, 2> d_up, int threads) {
+                     View<float, 2> d_up, View<float, 2> h, Threads threads) {
   const int64_t rows = gate.extent(0), columns = gate.extent(1);
   const float *dh_data = dh.data(), *gate_data = gate.data(), *up_data = up.data();
-  float *d_gate_data = d_gate.data(), *d_up_data = d_up.data();
+  float *d_gate_data = d_gate.data(), *d_up_data = d_up.data(), *h_data = h.data();
   const int64_t dh_stride = dh.stride(0), gate_stride = gate.stride(0), up_stride = up.stride(0);
-  const int64_t d_gate_stride = d_gate.stride(0), d_up_stride = d_up.stride(0);
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows * columns >= kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) {
-    backward_row(dh_data + r * dh_stride, gate_data + r * gate_stride, up_data + r * up_stride, columns,
-                 d_gate_data + r * d_gate_stride, d_up_data + r * d_up_stride);
-  }
+  const int64_t d_gate_stride = d_gate.stride(0), d_up_stride = d_up.stride(0), h_stride = h.stride(0);
+  const auto row = h_data != nullptr ? backward_row<true> : backward_row<false>;
+  for_ranges(threads, rows, rows * columns, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      row(dh_data + r * dh_stride, gate_data + r * gate_stride, up_data + r * up_stride, columns,
+          d_gate_data + r * d_gate_stride, d_up_data + r * d_up_stride,
+          h_data != nullptr ? h_data + r * h_stride : nullptr);
+    }
+  });
 }
 
 }  // namespace keel::KEEL_ISA

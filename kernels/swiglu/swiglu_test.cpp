@@ -107,6 +107,10 @@ void check_backward(const Case& c) {
   const auto up_tolerance = [&](int64_t i) {
     return 9 * kUnitFp32 * std::abs(expected.d_up[i]) + 4 * kSmallest * (1 + std::abs(dh_d[i] * gate_d[i]));
   };
+  const auto h_expected = reference::swiglu(gate_d, up_d);
+  const auto h_tolerance = [&](int64_t i) {
+    return 9 * kUnitFp32 * std::abs(h_expected[i]) + 4 * kSmallest * (1 + std::abs(gate_d[i] * up_d[i]));
+  };
   for_each_context([&](Context& ctx) {
     GuardedMatrix dh(c.rows, c.columns, p.dh, c.pad, c.misalign), gate(c.rows, c.columns, p.gate, c.pad, c.misalign);
     GuardedMatrix up(c.rows, c.columns, p.up, c.pad + 1, c.misalign);
@@ -116,14 +120,17 @@ void check_backward(const Case& c) {
       testing::expect_close(up_result.values(), expected.d_up, up_tolerance, "d_up" + what);
       EXPECT_TRUE(gate_result.intact() && up_result.intact()) << what;
     };
-    swiglu_backward(ctx, dh.view(), gate.view(), up.view(), d_gate.view(), d_up.view());
+    GuardedMatrix h(c.rows, c.columns, c.pad + 2, c.misalign);
+    swiglu_backward(ctx, dh.view(), gate.view(), up.view(), d_gate.view(), d_up.view(), {});
     expect_right(d_gate, d_up, "");
-    swiglu_backward(ctx, dh.view(), gate.view(), up.view(), gate.view(), up.view());
+    swiglu_backward(ctx, dh.view(), gate.view(), up.view(), d_gate.view(), d_up.view(), h.view());
+    expect_right(d_gate, d_up, ", with h");
+    testing::expect_close(h.values(), h_expected, h_tolerance, "h");
+    EXPECT_TRUE(h.intact());
+    swiglu_backward(ctx, dh.view(), gate.view(), up.view(), gate.view(), up.view(), dh.view());
     expect_right(gate, up, ", in the places of gate and up");
-    gate.assign(p.gate);
-    up.assign(p.up);
-    swiglu_backward(ctx, dh.view(), gate.view(), up.view(), dh.view(), d_up.view());
-    expect_right(dh, d_up, ", d_gate in the place of dh");
+    testing::expect_close(dh.values(), h_expected, h_tolerance, "h in the place of dh");
+    EXPECT_TRUE(dh.intact());
   });
 }
 
@@ -140,8 +147,9 @@ TEST(Swiglu, ShapesThatDisagree) {
   const View<float, 2> x(memory.data(), {2, 8}), wrong(memory.data(), {2, 7});
   EXPECT_THROW(swiglu(ctx, x, wrong, x), Error);
   EXPECT_THROW(swiglu(ctx, x, x, View<float, 2>()), Error);
-  EXPECT_THROW(swiglu_backward(ctx, x, x, x, x, wrong), Error);
-  EXPECT_THROW(swiglu_backward(ctx, wrong, x, x, x, x), Error);
+  EXPECT_THROW(swiglu_backward(ctx, x, x, x, x, wrong, {}), Error);
+  EXPECT_THROW(swiglu_backward(ctx, wrong, x, x, x, x, {}), Error);
+  EXPECT_THROW(swiglu_backward(ctx, x, x, x, x, x, wrong), Error);
 }
 
 }  // namespace

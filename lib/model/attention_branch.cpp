@@ -34,55 +34,88 @@ class AttentionBranches final : public Branches {
     rope_table(ctx, {frequencies.data(), {config.head_dim / 2}}, cos_, sin_);
   }
 
-  void forward(Context& ctx, const ParameterBuffers& p, const FlatBatch& batch, const Sublayer& sublayer, int64_t slot,
-               View<const float, 2> u, View<float, 2> F) override {
-    const SublayerParameters& own = p.layout->sublayers[sublayer.index];
+  bool mixes_rows() const override { return true; }
+
+  void forward_in(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> u) override {
+    const ParameterBuffers& p = call.parameters;
+    const SublayerParameters& own = own_parameters(call);
     const int64_t N = u.extent(0);
-    const View<float, 2> qkv = qkv_of(slot, N);
-    const View<float, 2> inputs = attention_inputs(slot, N);
-    const View<float, 2> out(arena_.at(plan_.out[slot]), {N, heads_ * head_dim_});
-    const View<float, 3> v = own.v_norm >= 0 ? v_of(inputs) : v_of(qkv);
-    matmul(ctx, u, p.matrix(own.q_proj, own.v_proj), qkv, Transpose::b);
+    const View<float, 2> qkv = slice(qkv_of(call.slot, N), rows);
+    const View<float, 2> inputs = slice(attention_inputs(call.slot, N), rows);
+    matmul(ctx, slice(u, rows), p.matrix(own.q_proj, own.v_proj), qkv, Transpose::b);
     if (own.q_bias >= 0) add_bias(ctx, p.vector(own.q_bias, own.v_bias), qkv);
-    for (const HeadNorm& norm : norms_of(own, sublayer.wiring.qkv)) {
-      rms_norm(ctx, rows_of(qkv, norm), p.vector(norm.gain), eps_, rows_of(inputs, norm), inverse_rms(slot, N, norm));
+    for (const HeadNorm& norm : norms_of(own, call.sublayer.wiring.qkv)) {
+      rms_norm(ctx, rows_of(qkv, norm), p.vector(norm.gain), eps_, rows_of(inputs, norm),
+               slice(inverse_rms(call.slot, N, norm), rows));
     }
-    rope(ctx, batch.positions, cos_, sin_, heads_of(inputs, 0, heads_ + kv_heads_));
-    attention(ctx, q_of(inputs), keys_values(ctx, batch, slot, k_of(inputs), v), batch.cu_seqlens, scale_,
-              window(sublayer), heads_of(out, 0, heads_), lse(slot, N));
-    matmul(ctx, out, p.matrix(own.o_proj), F, Transpose::b);
-    if (own.o_bias >= 0) add_bias(ctx, p.vector(own.o_bias), F);
+    rope(ctx, call.batch.positions.slice(rows.begin, rows.end), cos_, sin_, heads_of(inputs, 0, heads_ + kv_heads_));
   }
 
-  void backward(Context& ctx, const ParameterBuffers& p, const FlatBatch& batch, const Sublayer& sublayer, int64_t slot,
-                bool accumulate, View<const float, 2> dF, View<const float, 2> u, View<float, 2> du) override {
-    const SublayerParameters& own = p.layout->sublayers[sublayer.index];
-    const int64_t N = u.extent(0);
-    const View<float, 2> qkv = qkv_of(slot, N);
+  void mix(Context& ctx, const BranchCall& call) override {
+    const int64_t N = call.batch.tokens.extent(0), slot = call.slot;
     const View<float, 2> inputs = attention_inputs(slot, N);
-    const View<float, 3> v = own.v_norm >= 0 ? v_of(inputs) : v_of(qkv);
-    const View<float, 2> out(arena_.at(plan_.out[slot]), {N, heads_ * head_dim_});
-    const View<float, 2> d_out(arena_.at(plan_.d_out), {N, heads_ * head_dim_});
-    const View<float, 2> d_qkv(arena_.at(plan_.d_qkv), {N, qkv_size()});
-    const View<float, 2> delta(arena_.at(plan_.delta), {heads_, N});
-    if (own.o_bias >= 0) add_bias_backward(ctx, dF, p.d_vector(own.o_bias), partial(N, dF.extent(1)));
+    attention(ctx, q_of(inputs), keys_values(ctx, call.batch, slot, k_of(inputs), values_of(call, N)),
+              call.batch.cu_seqlens, scale_, window(call.sublayer), heads_of(out_of(slot, N), 0, heads_), lse(slot, N));
+  }
+
+  void forward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> u, View<float, 2> F) override {
+    const SublayerParameters& own = own_parameters(call);
+    matmul(ctx, slice(out_of(call.slot, u.extent(0)), rows), call.parameters.matrix(own.o_proj), slice(F, rows),
+           Transpose::b);
+    if (own.o_bias >= 0) add_bias(ctx, call.parameters.vector(own.o_bias), slice(F, rows));
+  }
+
+  void backward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF) override {
+    matmul(ctx, slice(dF, rows), call.parameters.matrix(own_parameters(call).o_proj),
+           slice(d_out_of(dF.extent(0)), rows));
+  }
+
+  void mix_backward(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2> dF) override {
+    const ParameterBuffers& p = call.parameters;
+    const SublayerParameters& own = own_parameters(call);
+    const int64_t N = dF.extent(0), slot = call.slot;
+    const View<float, 2> inputs = attention_inputs(slot, N), out = out_of(slot, N), d_qkv = d_qkv_of(N);
     matmul(ctx, dF, out, p.d_matrix(own.o_proj), Transpose::a, accumulate);
-    matmul(ctx, dF, p.matrix(own.o_proj), d_out);
-    attention_backward(ctx, heads_of(d_out, 0, heads_), q_of(inputs), k_of(inputs), v, heads_of(out, 0, heads_),
-                       lse(slot, N), batch.cu_seqlens, scale_, window(sublayer), q_of(d_qkv), k_of(d_qkv), v_of(d_qkv),
-                       delta);
-    rope(ctx, batch.positions, cos_, sin_, heads_of(d_qkv, 0, heads_ + kv_heads_), RopeDirection::backward);
-    for (const HeadNorm& norm : norms_of(own, sublayer.wiring.qkv)) {
-      const View<float, 3> d = rows_of(d_qkv, norm);
-      rms_norm_backward(ctx, d, rows_of(qkv, norm), p.vector(norm.gain), inverse_rms(slot, N, norm), d,
-                        p.d_vector(norm.gain), partial(N * norm.rows(), norm.width));
+    if (own.o_bias >= 0) {
+      add_bias_backward(ctx, dF, p.d_vector(own.o_bias), partial(plan_.o_bias_partial, N, dF.extent(1)));
     }
-    if (own.q_bias >= 0) add_bias_backward(ctx, d_qkv, p.d_vector(own.q_bias, own.v_bias), partial(N, qkv_size()));
-    matmul(ctx, d_qkv, u, p.d_matrix(own.q_proj, own.v_proj), Transpose::a, accumulate);
-    matmul(ctx, d_qkv, p.matrix(own.q_proj, own.v_proj), du);
+    attention_backward(ctx, heads_of(d_out_of(N), 0, heads_), q_of(inputs), k_of(inputs), values_of(call, N),
+                       heads_of(out, 0, heads_), lse(slot, N), call.batch.cu_seqlens, scale_, window(call.sublayer),
+                       q_of(d_qkv), k_of(d_qkv), v_of(d_qkv), {arena_.at(plan_.delta), {heads_, N}});
+  }
+
+  void backward_in(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF,
+                   View<float, 2> du) override {
+    const SublayerParameters& own = own_parameters(call);
+    const int64_t N = dF.extent(0);
+    const View<float, 2> d_qkv = slice(d_qkv_of(N), rows);
+    rope(ctx, call.batch.positions.slice(rows.begin, rows.end), cos_, sin_, heads_of(d_qkv, 0, heads_ + kv_heads_),
+         RopeDirection::backward);
+    for (const HeadNorm& norm : norms_of(own, call.sublayer.wiring.qkv)) {
+      norm_backward(ctx, call, norm, N, rows, RowSums::of_chunks);
+    }
+    matmul(ctx, d_qkv, call.parameters.matrix(own.q_proj, own.v_proj), slice(du, rows));
+  }
+
+  void add_gradients(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2>,
+                     View<const float, 2> u) override {
+    const ParameterBuffers& p = call.parameters;
+    const SublayerParameters& own = own_parameters(call);
+    const int64_t N = u.extent(0);
+    matmul(ctx, d_qkv_of(N), u, p.d_matrix(own.q_proj, own.v_proj), Transpose::a, accumulate);
+    for (const HeadNorm& norm : norms_of(own, call.sublayer.wiring.qkv)) {
+      norm_backward(ctx, call, norm, N, {0, N}, RowSums::add_up);
+    }
+    if (own.q_bias >= 0) {
+      add_bias_backward(ctx, d_qkv_of(N), p.d_vector(own.q_bias, own.v_bias),
+                        partial(plan_.qkv_bias_partial, N, qkv_size()));
+    }
   }
 
  private:
+  static const SublayerParameters& own_parameters(const BranchCall& call) {
+    return call.parameters.layout->sublayers[call.sublayer.index];
+  }
   int64_t qkv_size() const { return (heads_ + 2 * kv_heads_) * head_dim_; }
   int64_t window(const Sublayer& sublayer) const { return config_.window(sublayer.index / 2); }
 
@@ -95,6 +128,12 @@ class AttentionBranches final : public Branches {
   View<float, 3> v_of(View<float, 2> qkv) const { return heads_of(qkv, heads_ + kv_heads_, kv_heads_); }
 
   View<float, 2> qkv_of(int64_t slot, int64_t N) const { return {arena_.at(plan_.qkv[slot]), {N, qkv_size()}}; }
+  View<float, 2> out_of(int64_t slot, int64_t N) const { return {arena_.at(plan_.out[slot]), {N, heads_ * head_dim_}}; }
+  View<float, 2> d_qkv_of(int64_t N) const { return {arena_.at(plan_.d_qkv), {N, qkv_size()}}; }
+  View<float, 2> d_out_of(int64_t N) const { return {arena_.at(plan_.d_out), {N, heads_ * head_dim_}}; }
+  View<float, 3> values_of(const BranchCall& call, int64_t N) const {
+    return v_of(own_parameters(call).v_norm >= 0 ? attention_inputs(call.slot, N) : qkv_of(call.slot, N));
+  }
   /// What attention reads: a buffer of its own where the backward pass needs the projections too.
   View<float, 2> attention_inputs(int64_t slot, int64_t N) const {
     if (plan_.normed[slot].count == 0) return qkv_of(slot, N);
@@ -104,18 +143,19 @@ class AttentionBranches final : public Branches {
   /// A norm of columns [begin, begin + size) of the projections, in rows of `width`.
   struct HeadNorm {
     int64_t gain, begin, size, width;
+    Region<float> partial;
     int64_t rows() const { return size / width; }
   };
   std::vector<HeadNorm> norms_of(const SublayerParameters& own, QkvNorm kind) const {
     std::vector<HeadNorm> norms;
-    const auto add = [&](int64_t gain, int64_t first_head, int64_t heads) {
+    const auto add = [&](int64_t gain, int64_t first_head, int64_t heads, const Region<float>& partial) {
       if (gain < 0) return;
       const int64_t size = heads * head_dim_;
-      norms.push_back({gain, first_head * head_dim_, size, kind == QkvNorm::qk_full ? size : head_dim_});
+      norms.push_back({gain, first_head * head_dim_, size, kind == QkvNorm::qk_full ? size : head_dim_, partial});
     };
-    add(own.q_norm, 0, heads_);
-    add(own.k_norm, heads_, kv_heads_);
-    add(own.v_norm, heads_ + kv_heads_, kv_heads_);
+    add(own.q_norm, 0, heads_, plan_.q_norm_partial);
+    add(own.k_norm, heads_, kv_heads_, plan_.k_norm_partial);
+    add(own.v_norm, heads_ + kv_heads_, kv_heads_, plan_.v_norm_partial);
     return norms;
   }
   View<float, 3> rows_of(View<float, 2> matrix, const HeadNorm& norm) const {
@@ -124,9 +164,19 @@ class AttentionBranches final : public Branches {
   View<float, 2> inverse_rms(int64_t slot, int64_t N, const HeadNorm& norm) const {
     return {arena_.at(plan_.inverse_rms[slot]) + N * norm.begin / head_dim_, {N, norm.rows()}};
   }
+  void norm_backward(Context& ctx, const BranchCall& call, const HeadNorm& norm, int64_t N, Rows rows,
+                     RowSums sums) const {
+    const ParameterBuffers& p = call.parameters;
+    const View<float, 3> d = slice(rows_of(d_qkv_of(N), norm), rows);
+    const View<float, 2> all = partial(norm.partial, N * norm.rows(), norm.width);
+    const int64_t first = rows.begin * norm.rows() / kReductionRows;
+    rms_norm_backward(ctx, d, slice(rows_of(qkv_of(call.slot, N), norm), rows), p.vector(norm.gain),
+                      slice(inverse_rms(call.slot, N, norm), rows), d, p.d_vector(norm.gain),
+                      all.slice(first, first + chunk_count(rows.count() * norm.rows())), sums);
+  }
   View<float, 2> lse(int64_t slot, int64_t N) const { return {arena_.at(plan_.lse[slot]), {heads_, N}}; }
-  View<float, 2> partial(int64_t rows, int64_t width) const {
-    return {arena_.at(plan_.partial), {chunk_count(rows), width}};
+  View<float, 2> partial(const Region<float>& region, int64_t rows, int64_t width) const {
+    return {arena_.at(region), {chunk_count(rows), width}};
   }
 
   /// The batch's own keys and values, or with a cache all of their sequences', these added to it first.
@@ -157,18 +207,24 @@ bool has_norm(const Sublayer& sublayer) {
   return sublayer.branch == BranchKind::attention && sublayer.wiring.qkv != QkvNorm::none;
 }
 
-/// Scratch of the reductions over rows: norms of queries, keys and values, biases.
-int64_t partial_size(const ModelConfig& c, bool any_norm, int64_t max_tokens) {
-  int64_t size = 0;
-  if (any_norm) {
-    size = std::max(chunk_count(max_tokens * c.num_attention_heads) * c.head_dim,
-                    chunk_count(max_tokens) * c.query_size());
+/// Scratch of the sums over rows: norms of queries, keys and values, biases.
+void plan_partial_sums(const ModelConfig& c, const std::vector<Sublayer>& sublayers, int64_t max_tokens,
+                       AttentionPlan& plan, ArenaPlan& arena) {
+  const auto add = [&](int64_t rows, int64_t width) {
+    return arena.add<float>(MemoryKind::workspace, chunk_count(rows) * width);
+  };
+  const auto of_heads = [&](int64_t heads) {
+    const int64_t size =
+        std::max(chunk_count(max_tokens * heads) * c.head_dim, chunk_count(max_tokens) * heads * c.head_dim);
+    return arena.add<float>(MemoryKind::workspace, size);
+  };
+  if (std::any_of(sublayers.begin(), sublayers.end(), has_norm)) {
+    plan.q_norm_partial = of_heads(c.num_attention_heads);
+    plan.k_norm_partial = of_heads(c.num_key_value_heads);
+    plan.v_norm_partial = of_heads(c.num_key_value_heads);
   }
-  if (c.has_qkv_bias()) {
-    size = std::max(size, chunk_count(max_tokens) * (c.query_size() + 2 * c.key_value_size()));
-  }
-  if (c.attention_bias) size = std::max(size, chunk_count(max_tokens) * c.hidden_size);
-  return size;
+  if (c.has_qkv_bias()) plan.qkv_bias_partial = add(max_tokens, c.query_size() + 2 * c.key_value_size());
+  if (c.attention_bias) plan.o_bias_partial = add(max_tokens, c.hidden_size);
 }
 
 }  // namespace
@@ -201,11 +257,10 @@ AttentionPlan plan_attention(const ModelConfig& config, const std::vector<Sublay
   plan.cos = arena.add<float>(workspace, options.max_positions * (config.head_dim / 2));
   plan.sin = arena.add<float>(workspace, options.max_positions * (config.head_dim / 2));
   if (options.training) {
-    const bool any_norm = std::any_of(sublayers.begin(), sublayers.end(), has_norm);
     plan.d_qkv = arena.add<float>(workspace, N * projections);
     plan.d_out = arena.add<float>(workspace, N * config.query_size());
     plan.delta = arena.add<float>(workspace, N * config.num_attention_heads);
-    plan.partial = arena.add<float>(workspace, partial_size(config, any_norm, N));
+    plan_partial_sums(config, sublayers, N, plan, arena);
   }
   return plan;
 }

@@ -6,6 +6,7 @@
 
 #include "keel/base/view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/row_blocks.h"
 #include "keel/model/arena.h"
 #include "keel/model/decoder_options.h"
 #include "keel/model/flat_batch.h"
@@ -15,20 +16,41 @@
 
 namespace keel {
 
-/// The branches F_l of a decoder, attention and feed-forward, without the norms around them.
-/// Slot i keeps what sublayer i of the list needs for its backward pass; the plan may give several the same memory.
+/// One branch in one pass. Slot i keeps what sublayer i of the list needs for its backward pass; the plan may give several
+/// the same memory.
+struct BranchCall {
+  const ParameterBuffers& parameters;
+  const FlatBatch& batch;
+  const Sublayer& sublayer;
+  int64_t slot = 0;
+};
+
+/// The branches F_l of a decoder, attention and feed-forward, without the norms around them, cut into steps: those that
+/// take Rows work on these rows alone, in any order of ranges that begin on chunks (common/chunks.h), on whatever context
+/// they are given; the others follow when all rows are done.
+///   forward    F = F_l(u):   forward_in(u), mix, forward_out(F)
+///   backward   backward_out(dF), mix_backward, backward_in(du), add_gradients
+/// Matrices are those of the whole batch, [N, hidden_size].
 class Branches {
  public:
   virtual ~Branches() = default;
 
-  /// F = F_l(u).  u, F: [N, hidden_size].
-  virtual void forward(Context&, const ParameterBuffers&, const FlatBatch&, const Sublayer&, int64_t slot,
-                       View<const float, 2> u, View<float, 2> F) = 0;
+  /// Whether rows look at each other: without, mix and mix_backward do nothing.
+  virtual bool mixes_rows() const = 0;
 
-  /// du = gradient of u, from dF; weight gradients are overwritten or, with accumulate, added to.
-  /// du may share memory with dF, not with u.
-  virtual void backward(Context&, const ParameterBuffers&, const FlatBatch&, const Sublayer&, int64_t slot,
-                        bool accumulate, View<const float, 2> dF, View<const float, 2> u, View<float, 2> du) = 0;
+  virtual void forward_in(Context&, const BranchCall&, Rows, View<const float, 2> u) = 0;
+  virtual void mix(Context&, const BranchCall&) = 0;
+  virtual void forward_out(Context&, const BranchCall&, Rows, View<const float, 2> u, View<float, 2> F) = 0;
+
+  virtual void backward_out(Context&, const BranchCall&, Rows, View<const float, 2> dF) = 0;
+  /// Also the gradients of what comes after the mix: dF is not read any more.
+  virtual void mix_backward(Context&, const BranchCall&, bool accumulate, View<const float, 2> dF) = 0;
+  /// du may not share memory with dF or u.
+  virtual void backward_in(Context&, const BranchCall&, Rows, View<const float, 2> dF, View<float, 2> du) = 0;
+  /// Gradients of matrices are overwritten or, with accumulate, added to; those of vectors are added to. Before the next
+  /// branch of its kind begins its backward pass.
+  virtual void add_gradients(Context&, const BranchCall&, bool accumulate, View<const float, 2> dF,
+                             View<const float, 2> u) = 0;
 };
 
 /// Regions of the attention branches, one set a sublayer: projections (with rotated q and k, unless `normed` holds
@@ -37,17 +59,19 @@ class Branches {
 struct AttentionPlan {
   std::vector<Region<float>> qkv, normed, inverse_rms, out, lse, cache_keys, cache_values;
   int64_t normed_columns = 0;
-  Region<float> d_qkv, d_out, delta, partial, cos, sin;
+  Region<float> d_qkv, d_out, delta, cos, sin;
+  Region<float> q_norm_partial, k_norm_partial, v_norm_partial, qkv_bias_partial, o_bias_partial;  ///< sums of chunks
 };
 AttentionPlan plan_attention(const ModelConfig&, const std::vector<Sublayer>&, const DecoderOptions&, ArenaPlan&);
 std::unique_ptr<Branches> make_attention(Context&, const ModelConfig&, const AttentionPlan&, const DecoderOptions&,
                                          const Arena&);
 
 /// Regions of the feed-forward branches: gate and up projections, one pair a sublayer. The product silu(gate) up is
-/// computed again in the backward pass.
+/// computed again in the backward pass, in the place of its gradient.
 struct MlpPlan {
   std::vector<Region<float>> gate_up;
-  Region<float> h, d_h, partial;
+  Region<float> h;
+  Region<float> gate_bias_partial, down_bias_partial;  ///< sums of chunks
 };
 MlpPlan plan_mlp(const ModelConfig&, const std::vector<Sublayer>&, const DecoderOptions&, ArenaPlan&);
 std::unique_ptr<Branches> make_mlp(const ModelConfig&, const MlpPlan&, const Arena&);

@@ -21,6 +21,13 @@ int64_t logits_rows(int64_t vocab_size, int64_t max_tokens) {
 
 }  // namespace
 
+RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int threads) {
+  constexpr int64_t kBytes = int64_t{3} << 19, kFewest = 128, kMost = 512;
+  const int64_t columns = 3 * config.intermediate_size + 4 * config.hidden_size;
+  const int64_t wanted = kBytes / (columns * static_cast<int64_t>(sizeof(float)));
+  return {N, std::clamp(wanted, kFewest, kMost), threads};
+}
+
 DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers, const DecoderOptions& options,
                          ArenaPlan& arena) {
   DecoderPlan plan;
@@ -45,22 +52,88 @@ Decoder::Decoder(Context& ctx, const ModelConfig& config, const DecoderPlan& pla
 
 Decoder::~Decoder() = default;
 
-Branches& Decoder::branch(const Sublayer& sublayer) {
-  return sublayer.branch == BranchKind::attention ? *attention_ : *mlp_;
+Branches& Decoder::branch(int64_t i) const {
+  return plan_.sublayers[i].branch == BranchKind::attention ? *attention_ : *mlp_;
 }
 
-bool Decoder::forward(const ParameterBuffers& p, const FlatBatch& batch, const DecoderObserver& observer) {
-  const int64_t n = static_cast<int64_t>(plan_.sublayers.size());
-  embedding(ctx_, batch.tokens, p.matrix(p.layout->embedding), stream_->embedding_output(batch.tokens.extent(0)));
-  stream_->begin(ctx_, p);
-  for (int64_t i = 0; i < n; ++i) {
-    if (interrupted_ && interrupted_()) return false;
-    const Sublayer& sublayer = plan_.sublayers[i];
-    branch(sublayer).forward(ctx_, p, batch, sublayer, i, stream_->branch_input(i), stream_->branch_output(i));
-    if (observer.branch) observer.branch(i, stream_->state(i), stream_->branch_output(i));
-    stream_->join(ctx_, p, i);
+/// What all sublayers of a pass are given.
+struct Decoder::Pass {
+  const ParameterBuffers& parameters;
+  const FlatBatch& batch;
+  const DecoderObserver& observer;
+  RowBlocks blocks;
+  bool accumulate = false;
+  bool recomputes = false;  ///< the start of a segment is restored and its last state is there already
+
+  BranchCall call(const DecoderPlan& plan, int64_t i) const {
+    return {.parameters = parameters, .batch = batch, .sublayer = plan.sublayers[i], .slot = i};
   }
+};
+
+bool Decoder::forward(const ParameterBuffers& p, const FlatBatch& batch, const DecoderObserver& observer) {
+  const int64_t n = std::ssize(plan_.sublayers), N = batch.tokens.extent(0);
+  embedding(ctx_, batch.tokens, p.matrix(p.layout->embedding), stream_->embedding_output(N));
+  stream_->begin(ctx_, p);
+  const Pass pass{
+      .parameters = p, .batch = batch, .observer = observer, .blocks = decoder_row_blocks(config_, N, ctx_.threads())};
+  if (n > 0) return run_sublayers(pass, 0, n);
+  stream_->start(ctx_, p, {0, N});
   return true;
+}
+
+/// What is to be done for sublayer i, in this order. Rows at a time but for `mix` and `show`.
+struct ForwardStep {
+  enum Kind { enter, in, mix, out, show, join };
+  int64_t i;
+  Kind kind;
+  void advance() {
+    i += kind == join ? 1 : 0;
+    kind = kind == join ? in : static_cast<Kind>(kind + 1);
+  }
+  bool operator==(const ForwardStep&) const = default;
+};
+
+/// Steps on rows that follow each other are done for one block of rows after the other, so that what one leaves in the
+/// cache is what the next one reads.
+bool Decoder::run_sublayers(const Pass& pass, int64_t first, int64_t end) {
+  const ParameterBuffers& p = pass.parameters;
+  const auto whole = [&](const ForwardStep& step) {
+    return (step.kind == ForwardStep::mix && branch(step.i).mixes_rows()) ||
+           (step.kind == ForwardStep::show && pass.observer.branch && !pass.recomputes);
+  };
+  const auto on_rows = [&](Context& ctx, const ForwardStep& step, Rows rows) {
+    const int64_t i = step.i;
+    switch (step.kind) {
+      case ForwardStep::enter:
+        return pass.recomputes ? stream_->restore(ctx, p, i, rows) : stream_->start(ctx, p, rows);
+      case ForwardStep::in:
+        return branch(i).forward_in(ctx, pass.call(plan_, i), rows, stream_->branch_input(i));
+      case ForwardStep::out:
+        return branch(i).forward_out(ctx, pass.call(plan_, i), rows, stream_->branch_input(i),
+                                     stream_->branch_output(i));
+      case ForwardStep::join:
+        if (pass.recomputes && i + 1 == end) return;
+        return stream_->join(ctx, p, i, rows);
+      default:
+        return;
+    }
+  };
+  const ForwardStep last{end, ForwardStep::in};
+  ForwardStep begin{first, ForwardStep::enter};
+  while (true) {
+    ForwardStep until = begin;
+    while (until != last && !whole(until)) until.advance();
+    for_row_blocks(ctx_, pass.blocks, [&](Context& ctx, Rows rows) {
+      for (ForwardStep step = begin; step != until; step.advance()) on_rows(ctx, step, rows);
+    });
+    if (until == last) return true;
+    if (interrupted_ && interrupted_()) return false;
+    const int64_t i = until.i;
+    if (until.kind == ForwardStep::mix) branch(i).mix(ctx_, pass.call(plan_, i));
+    if (until.kind == ForwardStep::show) pass.observer.branch(i, stream_->state(i), stream_->branch_output(i));
+    begin = until;
+    begin.advance();
+  }
 }
 
 View<const float, 2> Decoder::stream(int64_t i) const {
@@ -69,10 +142,6 @@ View<const float, 2> Decoder::stream(int64_t i) const {
 
 SkipFactors Decoder::skip_factors(const ParameterBuffers& p, int64_t i) const {
   return stream_->skip_factors(p, i);
-}
-
-void Decoder::show_gradient(const ParameterBuffers& p, int64_t i, const DecoderObserver& observer) {
-  if (observer.gradient) observer.gradient(i, stream_->state_gradient(ctx_, p, i));
 }
 
 View<const float, 2> Decoder::head_input() const {
@@ -139,39 +208,97 @@ void Decoder::zero_sparse_gradients(const ParameterBuffers& p) {
   }
 }
 
-/// Activations of sublayers [first, end) again, from the stream that was kept.
-bool Decoder::recompute(const ParameterBuffers& p, const FlatBatch& batch, int64_t first, int64_t end) {
-  stream_->restore(ctx_, p, first);
-  for (int64_t i = first; i < end; ++i) {
-    if (interrupted_ && interrupted_()) return false;
-    const Sublayer& sublayer = plan_.sublayers[i];
-    branch(sublayer).forward(ctx_, p, batch, sublayer, i, stream_->branch_input(i), stream_->branch_output(i));
-    if (i + 1 < end) stream_->join(ctx_, p, i);
+/// What is to be done for sublayer i on the way back, in this order. Rows at a time but for `mix` and `show`.
+struct BackwardStep {
+  enum Kind { join, out, mix, in, leave, show };
+  int64_t i;
+  Kind kind;
+  void advance() {
+    i -= kind == show ? 1 : 0;
+    kind = kind == show ? join : static_cast<Kind>(kind + 1);
   }
+  bool operator==(const BackwardStep&) const = default;
+};
+
+bool Decoder::run_backward(const Pass& pass, int64_t first, int64_t end) {
+  const ParameterBuffers& p = pass.parameters;
+  int64_t waiting = end;  // sublayers below it, down to the current one, wait for add_gradients
+  const auto add_gradients = [&](int64_t down_to) {
+    for (; waiting > down_to; --waiting) {
+      const int64_t i = waiting - 1;
+      branch(i).add_gradients(ctx_, pass.call(plan_, i), pass.accumulate, stream_->branch_output_gradient(i),
+                              stream_->branch_input(i));
+      if (!branch(i).mixes_rows()) stream_->add_join_gradients(ctx_, p, i);
+      stream_->add_input_gradients(ctx_, p, i);
+    }
+  };
+  // Buffers are there for one sublayer that mixes rows and one that does not.
+  const auto whole = [&](const BackwardStep& step) {
+    const bool mixes = branch(step.i).mixes_rows();
+    return (step.kind == BackwardStep::mix && mixes) || (step.kind == BackwardStep::show && pass.observer.gradient) ||
+           (step.kind == BackwardStep::show && step.i > first && !mixes && !branch(step.i - 1).mixes_rows());
+  };
+  const auto on_rows = [&](Context& ctx, const BackwardStep& step, Rows rows) {
+    const int64_t i = step.i;
+    switch (step.kind) {
+      case BackwardStep::join:
+        return stream_->join_backward(ctx, p, i, rows);
+      case BackwardStep::out:
+        return branch(i).backward_out(ctx, pass.call(plan_, i), rows, stream_->branch_output_gradient(i));
+      case BackwardStep::in:
+        return branch(i).backward_in(ctx, pass.call(plan_, i), rows, stream_->branch_output_gradient(i),
+                                     stream_->branch_input_gradient(i));
+      case BackwardStep::leave:
+        return stream_->input_backward(ctx, p, i, rows);
+      default:
+        return;
+    }
+  };
+  const BackwardStep last{first - 1, BackwardStep::join};
+  BackwardStep begin{end - 1, BackwardStep::join};
+  while (true) {
+    BackwardStep until = begin;
+    while (until != last && !whole(until)) until.advance();
+    for_row_blocks(ctx_, pass.blocks, [&](Context& ctx, Rows rows) {
+      for (BackwardStep step = begin; step != until; step.advance()) on_rows(ctx, step, rows);
+    });
+    if (until == last) break;
+    if (interrupted_ && interrupted_()) return false;
+    const int64_t i = until.i;
+    add_gradients(until.kind == BackwardStep::mix ? i + 1 : i);
+    if (until.kind == BackwardStep::mix) {
+      branch(i).mix_backward(ctx_, pass.call(plan_, i), pass.accumulate, stream_->branch_output_gradient(i));
+      stream_->add_join_gradients(ctx_, p, i);
+    } else if (pass.observer.gradient) {
+      pass.observer.gradient(i, stream_->state_gradient(ctx_, p, i));
+    }
+    begin = until;
+    begin.advance();
+  }
+  add_gradients(first);
   return true;
 }
 
 bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch, bool accumulate,
                                View<StepScalars, 1> scalars, View<float, 1> nll, const DecoderObserver& observer) {
-  const int64_t n = static_cast<int64_t>(plan_.sublayers.size());
+  const int64_t n = std::ssize(plan_.sublayers), N = batch.tokens.extent(0);
   if (!forward(p, batch, observer)) return false;
   if (!accumulate) zero_sparse_gradients(p);
   head(p, batch, scalars, nll, stream_->branch_input_gradient(n), p.d_matrix(p.layout->head));
-  stream_->input_backward(ctx_, p, n);
-  show_gradient(p, n, observer);
+  const Pass pass{.parameters = p,
+                  .batch = batch,
+                  .observer = observer,
+                  .blocks = decoder_row_blocks(config_, N, ctx_.threads()),
+                  .accumulate = accumulate,
+                  .recomputes = true};
+  for_row_blocks(ctx_, pass.blocks, [&](Context& ctx, Rows rows) { stream_->input_backward(ctx, p, n, rows); });
+  stream_->add_input_gradients(ctx_, p, n);
+  if (observer.gradient) observer.gradient(n, stream_->state_gradient(ctx_, p, n));
   const int64_t segment = plan_.options.segment > 0 ? plan_.options.segment : std::max<int64_t>(n, 1);
   for (int64_t end = n; end > 0;) {
     const int64_t first = (end - 1) / segment * segment;
-    if (end < n && !recompute(p, batch, first, end)) return false;
-    for (int64_t i = end - 1; i >= first; --i) {
-      if (interrupted_ && interrupted_()) return false;
-      const Sublayer& sublayer = plan_.sublayers[i];
-      const View<const float, 2> dF = stream_->join_backward(ctx_, p, i);
-      branch(sublayer).backward(ctx_, p, batch, sublayer, i, accumulate, dF, stream_->branch_input(i),
-                                stream_->branch_input_gradient(i));
-      stream_->input_backward(ctx_, p, i);
-      show_gradient(p, i, observer);
-    }
+    if (end < n && !run_sublayers(pass, first, end)) return false;
+    if (!run_backward(pass, first, end)) return false;
     end = first;
   }
   const auto gradient = stream_->embedding_gradient();

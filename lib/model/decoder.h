@@ -8,6 +8,7 @@
 #include "keel/base/export.h"
 #include "keel/base/view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/row_blocks.h"
 #include "keel/kernels/common/step_scalars.h"
 #include "keel/model/arena.h"
 #include "keel/model/branch.h"
@@ -35,6 +36,10 @@ struct DecoderPlan {
 /// for more than 64 bits address, or a cache of more rows than cache_rows (kv_cache.h) allows.
 KEEL_API DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers,
                                   const DecoderOptions& options, ArenaPlan& arena);
+
+/// How the rows of a batch are cut for what works on rows alone: blocks whose activations of a sublayer fit a second-level
+/// cache, but not so few rows that products lose speed.
+KEEL_API RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int threads);
 
 /// Looks at a pass as it goes by; empty functions are not called. Of sublayer i of the list, in forward order:
 /// branch(i, x_i, F_i), F_i without norm or scale; in backward order from i = n: gradient(i, dL/dx_i), of the sum of the
@@ -87,13 +92,14 @@ class KEEL_API Decoder {
   SkipFactors skip_factors(const ParameterBuffers& parameters, int64_t i) const;
 
  private:
+  struct Pass;
   View<const float, 2> pick_rows(View<const int32_t, 1> rows);
   View<float, 2> logit_chunk() const;
-  Branches& branch(const Sublayer& sublayer);
+  Branches& branch(int64_t i) const;
   void head(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
             View<float, 1> nll, View<float, 2> dx, View<float, 2> dW);
-  bool recompute(const ParameterBuffers& parameters, const FlatBatch& batch, int64_t first, int64_t end);
-  void show_gradient(const ParameterBuffers& parameters, int64_t i, const DecoderObserver& observer);
+  bool run_sublayers(const Pass& pass, int64_t first, int64_t end);
+  bool run_backward(const Pass& pass, int64_t first, int64_t end);
   void zero_sparse_gradients(const ParameterBuffers& parameters);
 
   Context& ctx_;

@@ -128,7 +128,7 @@ class RandomModel {
         Parameter alone = p;
         alone.offset = 0;
         if (is_random) alone.initial_std = 1;
-        initialise_parameters({.parameters = {alone}, .size = p.size}, seed, 2, {values.data(), {p.size}});
+        initialise_parameters({.parameters = {alone}, .size = p.size}, seed, {}, {values.data(), {p.size}});
       }
       const auto factor = static_cast<float>(is_random ? p.initial_std : 1);
       float* weights = arena_->at(weights_) + p.offset;

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "keel/kernels/bias/bias.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/matmul/matmul.h"
@@ -16,41 +14,62 @@ class MlpBranches final : public Branches {
   MlpBranches(const ModelConfig& config, const MlpPlan& plan, const Arena& arena)
       : plan_(plan), arena_(arena), F_(config.intermediate_size) {}
 
-  void forward(Context& ctx, const ParameterBuffers& p, const FlatBatch&, const Sublayer& sublayer, int64_t slot,
-               View<const float, 2> u, View<float, 2> F) override {
-    const SublayerParameters& own = p.layout->sublayers[sublayer.index];
-    const int64_t N = u.extent(0);
-    const View<float, 2> gate_up = gate_up_of(slot, N);
-    const View<float, 2> h(arena_.at(plan_.h), {N, F_});
-    matmul(ctx, u, p.matrix(own.gate_proj, own.up_proj), gate_up, Transpose::b);
+  bool mixes_rows() const override { return false; }
+  void forward_in(Context&, const BranchCall&, Rows, View<const float, 2>) override {}
+  void mix(Context&, const BranchCall&) override {}
+
+  void forward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> u, View<float, 2> F) override {
+    const ParameterBuffers& p = call.parameters;
+    const SublayerParameters& own = p.layout->sublayers[call.sublayer.index];
+    const View<float, 2> gate_up = slice(gate_up_of(call, u.extent(0)), rows);
+    const View<float, 2> h = slice(h_of(u.extent(0)), rows);
+    matmul(ctx, slice(u, rows), p.matrix(own.gate_proj, own.up_proj), gate_up, Transpose::b);
     if (own.gate_bias >= 0) add_bias(ctx, p.vector(own.gate_bias, own.up_bias), gate_up);
     swiglu(ctx, gate_up.columns(0, F_), gate_up.columns(F_, 2 * F_), h);
-    matmul(ctx, h, p.matrix(own.down_proj), F, Transpose::b);
-    if (own.down_bias >= 0) add_bias(ctx, p.vector(own.down_bias), F);
+    matmul(ctx, h, p.matrix(own.down_proj), slice(F, rows), Transpose::b);
+    if (own.down_bias >= 0) add_bias(ctx, p.vector(own.down_bias), slice(F, rows));
   }
 
-  void backward(Context& ctx, const ParameterBuffers& p, const FlatBatch&, const Sublayer& sublayer, int64_t slot,
-                bool accumulate, View<const float, 2> dF, View<const float, 2> u, View<float, 2> du) override {
-    const SublayerParameters& own = p.layout->sublayers[sublayer.index];
+  void backward_out(Context&, const BranchCall&, Rows, View<const float, 2>) override {}
+  void mix_backward(Context&, const BranchCall&, bool, View<const float, 2>) override {}
+
+  void backward_in(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF,
+                   View<float, 2> du) override {
+    const ParameterBuffers& p = call.parameters;
+    const SublayerParameters& own = p.layout->sublayers[call.sublayer.index];
+    const View<float, 2> gate_up = slice(gate_up_of(call, dF.extent(0)), rows);
+    const View<float, 2> gate = gate_up.columns(0, F_), up = gate_up.columns(F_, 2 * F_);
+    const View<float, 2> h = slice(h_of(dF.extent(0)), rows);
+    matmul(ctx, slice(dF, rows), p.matrix(own.down_proj), h);
+    swiglu_backward(ctx, h, gate, up, gate, up, h);  // the gradients take the activations' place
+    matmul(ctx, gate_up, p.matrix(own.gate_proj, own.up_proj), slice(du, rows));
+  }
+
+  void add_gradients(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2> dF,
+                     View<const float, 2> u) override {
+    const ParameterBuffers& p = call.parameters;
+    const SublayerParameters& own = p.layout->sublayers[call.sublayer.index];
     const int64_t N = u.extent(0);
-    const View<float, 2> gate_up = gate_up_of(slot, N);
-    const View<float, 2> gate = gate_up.columns(0, F_);
-    const View<float, 2> up = gate_up.columns(F_, 2 * F_);
-    const View<float, 2> h(arena_.at(plan_.h), {N, F_});
-    const View<float, 2> d_h(arena_.at(plan_.d_h), {N, F_});
-    swiglu(ctx, gate, up, h);
-    if (own.down_bias >= 0) add_bias_backward(ctx, dF, p.d_vector(own.down_bias), partial(N, dF.extent(1)));
-    matmul(ctx, dF, h, p.d_matrix(own.down_proj), Transpose::a, accumulate);
-    matmul(ctx, dF, p.matrix(own.down_proj), d_h);
-    swiglu_backward(ctx, d_h, gate, up, gate, up);  // the gradients take the activations' place
-    if (own.gate_bias >= 0) add_bias_backward(ctx, gate_up, p.d_vector(own.gate_bias, own.up_bias), partial(N, 2 * F_));
-    matmul(ctx, gate_up, u, p.d_matrix(own.gate_proj, own.up_proj), Transpose::a, accumulate);
-    matmul(ctx, gate_up, p.matrix(own.gate_proj, own.up_proj), du);
+    const View<float, 2> d_gate_up = gate_up_of(call, N);
+    matmul(ctx, dF, h_of(N), p.d_matrix(own.down_proj), Transpose::a, accumulate);
+    matmul(ctx, d_gate_up, u, p.d_matrix(own.gate_proj, own.up_proj), Transpose::a, accumulate);
+    if (own.down_bias >= 0) {
+      add_bias_backward(ctx, dF, p.d_vector(own.down_bias), partial(plan_.down_bias_partial, N, dF.extent(1)));
+    }
+    if (own.gate_bias >= 0) {
+      add_bias_backward(ctx, d_gate_up, p.d_vector(own.gate_bias, own.up_bias),
+                        partial(plan_.gate_bias_partial, N, 2 * F_));
+    }
   }
 
  private:
-  View<float, 2> partial(int64_t N, int64_t width) const { return {arena_.at(plan_.partial), {chunk_count(N), width}}; }
-  View<float, 2> gate_up_of(int64_t slot, int64_t N) const { return {arena_.at(plan_.gate_up[slot]), {N, 2 * F_}}; }
+  View<float, 2> gate_up_of(const BranchCall& call, int64_t N) const {
+    return {arena_.at(plan_.gate_up[call.slot]), {N, 2 * F_}};
+  }
+  View<float, 2> h_of(int64_t N) const { return {arena_.at(plan_.h), {N, F_}}; }
+  View<float, 2> partial(const Region<float>& region, int64_t N, int64_t width) const {
+    return {arena_.at(region), {chunk_count(N), width}};
+  }
 
   MlpPlan plan_;
   const Arena& arena_;
@@ -69,10 +88,10 @@ MlpPlan plan_mlp(const ModelConfig& config, const std::vector<Sublayer>& sublaye
     plan.gate_up.push_back(gate_up.at_if(sublayers[i].branch == BranchKind::mlp, options.slot(i)));
   }
   plan.h = arena.add<float>(workspace, hidden);
-  if (options.training) plan.d_h = arena.add<float>(workspace, hidden);
   if (options.training && config.mlp_bias) {
-    const int64_t widest = std::max(2 * config.intermediate_size, config.hidden_size);
-    plan.partial = arena.add<float>(workspace, chunk_count(options.max_tokens) * widest);
+    const int64_t chunks = chunk_count(options.max_tokens);
+    plan.gate_bias_partial = arena.add<float>(workspace, chunks * 2 * config.intermediate_size);
+    plan.down_bias_partial = arena.add<float>(workspace, chunks * config.hidden_size);
   }
   return plan;
 }

@@ -8,6 +8,7 @@
 #include "keel/base/export.h"
 #include "keel/base/view.h"
 #include "keel/kernels/common/step_scalars.h"
+#include "keel/kernels/common/thread_team.h"
 #include "keel/model/model_config.h"
 
 namespace keel {
@@ -69,7 +70,7 @@ KEEL_API ParameterLayout parameter_layout(const ModelConfig& config, const InitR
 /// Draws initial values: element i of a tensor is a function of (seed, tensor name, i) alone, so that models that share
 /// a tensor share its start whatever their scheme, thread count or the order of drawing. Gaps become zero. Stopped
 /// (base/signals.h) between tensors once a stop is asked for.
-KEEL_API void initialise_parameters(const ParameterLayout& layout, uint64_t seed, int threads,
+KEEL_API void initialise_parameters(const ParameterLayout& layout, uint64_t seed, Threads threads,
                                     HostView<float, 1> weights);
 
 /// The class's name in configs and reports: embedding, attention, mlp, norm, head, scalar.

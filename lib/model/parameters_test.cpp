@@ -175,7 +175,8 @@ TEST(ParameterLayout, GroupsOfOneProductHaveNoGapAndNothingOverlaps) {
 std::map<std::string, std::vector<float>> drawn(const ModelConfig& config, uint64_t seed, int threads) {
   const ParameterLayout layout = parameter_layout(config);
   std::vector<float> weights(layout.size, NAN);
-  initialise_parameters(layout, seed, threads, {weights.data(), {layout.size}});
+  ThreadTeam team(threads);
+  initialise_parameters(layout, seed, {&team, threads}, {weights.data(), {layout.size}});
   for (float w : weights) EXPECT_TRUE(std::isfinite(w)) << "gaps are zero";
   std::map<std::string, std::vector<float>> values;
   for (const Parameter& p : layout.parameters) {
@@ -188,7 +189,7 @@ TEST(InitialiseParameters, StopsForASignal) {
   const ParameterLayout layout = parameter_layout(small("keel"));
   std::vector<float> weights(layout.size);
   request_stop(SIGTERM);
-  EXPECT_THROW(initialise_parameters(layout, 1, 1, {weights.data(), {layout.size}}), Stopped);
+  EXPECT_THROW(initialise_parameters(layout, 1, {}, {weights.data(), {layout.size}}), Stopped);
   clear_stop();
 }
 

@@ -6,6 +6,7 @@
 
 #include "keel/base/view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/row_blocks.h"
 #include "keel/model/arena.h"
 #include "keel/model/decoder_options.h"
 #include "keel/model/model_config.h"
@@ -22,33 +23,40 @@ struct SkipFactors {
 
 /// What runs between the branches: the state that is carried from the embedding to the head, and what joins the output
 /// of one branch to the input of the next. `i` counts the sublayers of the list that runs, n = its length. All views
-/// are [N, hidden_size], N = tokens of the batch given to begin().
+/// are [N, hidden_size], N = tokens of the batch given to begin(). What takes Rows works on these rows alone, in ranges
+/// that begin on chunks (common/chunks.h), on whatever context it is given; the rest follows when all rows are done.
 class ResidualStream {
  public:
   virtual ~ResidualStream() = default;
 
   /// Where the embedding of an N-token batch is written.
   virtual View<float, 2> embedding_output(int64_t N) = 0;
-  /// From the embedding to the input of the first branch.
+  /// Before a forward pass.
   virtual void begin(Context&, const ParameterBuffers&) = 0;
+  /// From the embedding to the input of the first branch.
+  virtual void start(Context&, const ParameterBuffers&, Rows) = 0;
   /// Makes branch_input(i) again from the kept state, i the start of a segment.
-  virtual void restore(Context&, const ParameterBuffers&, int64_t i) = 0;
+  virtual void restore(Context&, const ParameterBuffers&, int64_t i, Rows) = 0;
   /// Input of branch i; i = n: input of the output head. Valid until backward if training, else until the next join.
   virtual View<const float, 2> branch_input(int64_t i) const = 0;
   /// Where branch i writes its output.
   virtual View<float, 2> branch_output(int64_t i) = 0;
   /// Joins the output of branch i to the state and makes branch_input(i + 1).
-  virtual void join(Context&, const ParameterBuffers&, int64_t i) = 0;
+  virtual void join(Context&, const ParameterBuffers&, int64_t i, Rows) = 0;
 
-  /// Backward, from i = n - 1 down: join_backward(i), branch i, input_backward(i). Where the gradient of
-  /// branch_input(i) is written (i = n: of the head's input).
+  /// Backward, from i = n - 1 down: join_backward(i), branch i, input_backward(i); then add_join_gradients(i) and
+  /// add_input_gradients(i), before the same step of sublayer i - 2. Where the gradient of branch_input(i) is written
+  /// (i = n: of the head's input).
   virtual View<float, 2> branch_input_gradient(int64_t i) = 0;
   /// After the gradient of branch_input(i) is written, i = n included: its way back as far as branch i's own activations
   /// are needed.
-  virtual void input_backward(Context&, const ParameterBuffers&, int64_t i) = 0;
-  /// The gradient of branch_output(i), from those of branch_input(i + 1) and of the state. It may share memory with
-  /// branch_input_gradient(i), which is written after its last use.
-  virtual View<const float, 2> join_backward(Context&, const ParameterBuffers&, int64_t i) = 0;
+  virtual void input_backward(Context&, const ParameterBuffers&, int64_t i, Rows) = 0;
+  /// Makes branch_output_gradient(i) from the gradients of branch_input(i + 1) and of the state.
+  virtual void join_backward(Context&, const ParameterBuffers&, int64_t i, Rows) = 0;
+  /// Valid until join_backward(i - 2).
+  virtual View<const float, 2> branch_output_gradient(int64_t i) const = 0;
+  virtual void add_join_gradients(Context&, const ParameterBuffers&, int64_t i) = 0;
+  virtual void add_input_gradients(Context&, const ParameterBuffers&, int64_t i) = 0;
   /// Gradient of the embedding's output as a sum of one or two terms (the second may be null). After input_backward(0).
   struct EmbeddingGradient {
     View<const float, 2> first, second;
@@ -73,7 +81,9 @@ struct SingleStreamPlan {
   Region<float> f;          ///< normed branch output
   Region<float> scales;     ///< a, b, ns of each sublayer, then 1, 0 and the gradient of a learned a
   Region<float> learned_a;  ///< [n]
-  Region<float> state_gradient, branch_gradient, partial;
+  Region<float> state_gradient, input_gradient;
+  Region<float> branch_gradients[2], join_partial[2], branch_partial[2], input_partial[2],
+      scale_partial[2];                          ///< of even and of odd sublayers; the last four are sums of chunks
   Region<float> passing;                         ///< branch outputs that no one reads again
   Region<float> observed_gradient, unused_gain;  ///< with observe_gradients
 };

@@ -67,7 +67,7 @@ class SingleStream final : public ResidualStream {
 
   View<float, 2> embedding_output(int64_t N) override {
     N_ = N;
-    return rows(plan_.x[0]);
+    return matrix(plan_.x[0]);
   }
 
   void begin(Context& ctx, const ParameterBuffers& p) override {
@@ -76,156 +76,131 @@ class SingleStream final : public ResidualStream {
         exp_scale(ctx, constant(kScales * i), p.vector(own(p, i).skip_exponent), learned_a(i));
       }
     }
-    if (at_.has_inner(0)) inner_norm(ctx, p, 0);
-    scale_input(ctx, p, 0);
   }
 
-  void restore(Context& ctx, const ParameterBuffers& p, int64_t i) override {
+  void start(Context& ctx, const ParameterBuffers& p, Rows rows) override {
+    if (at_.has_inner(0)) inner_norm(ctx, p, 0, rows);
+    scale_input(ctx, p, 0, rows);
+  }
+
+  void restore(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) override {
     if (at_.inner(i) == NormKind::rms) {
-      seam_inner_again(ctx, rows(plan_.x[i]), inner_gain(p, i), static_cast<float>(at_.factor(i)),
-                       per_row(plan_.inner_r[i]), rows(plan_.normed[i]));
+      seam_inner_again(ctx, matrix(plan_.x[i], rows), inner_gain(p, i), static_cast<float>(at_.factor(i)),
+                       per_row(plan_.inner_r[i], rows), matrix(plan_.normed[i], rows));
     } else if (at_.has_inner(i)) {
-      inner_norm(ctx, p, i);
+      inner_norm(ctx, p, i, rows);
     }
-    scale_input(ctx, p, i);
+    scale_input(ctx, p, i, rows);
   }
 
   View<const float, 2> branch_input(int64_t i) const override {
-    if (at_.has_input_scale(i)) return rows(plan_.u[i]);
-    return at_.has_inner(i) ? rows(plan_.normed[i]) : rows(plan_.x[i]);
+    if (at_.has_input_scale(i)) return matrix(plan_.u[i]);
+    return at_.has_inner(i) ? matrix(plan_.normed[i]) : matrix(plan_.x[i]);
   }
 
-  View<float, 2> branch_output(int64_t i) override { return rows(plan_.F[i]); }
+  View<float, 2> branch_output(int64_t i) override { return matrix(plan_.F[i]); }
 
-  void join(Context& ctx, const ParameterBuffers& p, int64_t i) override {
-    branch_norm(ctx, p, i);
-    SeamForward seam{.x = rows(plan_.x[i]), .F = branch_term(i), .a = a(i), .b = b(p, i)};
+  void join(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) override {
+    branch_norm(ctx, p, i, rows);
+    SeamForward seam{.x = matrix(plan_.x[i], rows), .F = branch_term(i, rows), .a = a(i), .b = b(p, i)};
     const SublayerParameters& mine = own(p, i);
     if (at_.has_skip_vector(i)) seam.skip_scale = p.vector(mine.skip_scale);
     if (at_.has_branch_vector(i)) seam.branch_scale = p.vector(mine.branch_scale);
     seam.outer_gain = p.vector(mine.outer_norm.gain);
     seam.outer_bias = p.vector(mine.outer_norm.bias);
     seam.outer_eps = seam.inner_eps = eps_;
-    seam.y = rows(plan_.x[i + 1]);
-    if (seam.outer_gain) seam.outer_r = per_row(plan_.outer_r[i]);
-    if (seam.outer_bias) seam.outer_mean = per_row(plan_.outer_m[i]);
+    seam.y = matrix(plan_.x[i + 1], rows);
+    if (seam.outer_gain) seam.outer_r = per_row(plan_.outer_r[i], rows);
+    if (seam.outer_bias) seam.outer_mean = per_row(plan_.outer_m[i], rows);
     if (at_.is_fused(i + 1)) {
       seam.inner_gain = inner_gain(p, i + 1);
       seam.inner_factor = static_cast<float>(at_.factor(i + 1));
-      seam.u = rows(plan_.normed[i + 1]);
-      seam.inner_r = per_row(plan_.inner_r[i + 1]);
+      seam.u = matrix(plan_.normed[i + 1], rows);
+      seam.inner_r = per_row(plan_.inner_r[i + 1], rows);
     }
     seam_forward(ctx, seam);
-    if (at_.has_inner(i + 1) && !at_.is_fused(i + 1)) inner_norm(ctx, p, i + 1);
-    scale_input(ctx, p, i + 1);
+    if (at_.has_inner(i + 1) && !at_.is_fused(i + 1)) inner_norm(ctx, p, i + 1, rows);
+    scale_input(ctx, p, i + 1, rows);
   }
 
   View<float, 2> branch_input_gradient(int64_t i) override {
     // Without a norm before the head its input is the state itself.
-    return i == at_.count() && !at_.has_inner(i) ? d_state() : d_branch();
+    return matrix(i == at_.count() && !at_.has_inner(i) ? plan_.state_gradient : plan_.input_gradient);
   }
 
-  void input_backward(Context& ctx, const ParameterBuffers& p, int64_t i) override {
-    if (at_.has_input_scale(i)) {
-      column_scale_backward(ctx, d_branch(), scale_operand(i), p.vector(own(p, i).in_scale), d_branch(),
-                            p.d_vector(own(p, i).in_scale), partial(d_));
-    }
-    if (!at_.has_inner(i) || at_.is_fused(i)) return;
-    // The head's norm is the only way to the last state.
-    const bool accumulate = i < at_.count();
-    const NormParameters& norm = inner_parameters(p, i);
-    if (at_.inner(i) == NormKind::ln) {
-      scale_by_factor(ctx, i, d_branch());
-      layer_norm_backward(ctx, d_branch(), rows(plan_.x[i]), p.vector(norm.gain), per_row(plan_.inner_r[i]),
-                          per_row(plan_.inner_m[i]), d_state(), accumulate, p.d_vector(norm.gain),
-                          p.d_vector(norm.bias), partial(2 * d_));
-      return;
-    }
-    SeamBackward seam = identity_backward(p, i);
-    if (accumulate) seam.Ds = d_state();
-    seam.dx = d_state();
-    seam_backward(ctx, seam);
+  void input_backward(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) override {
+    input_backward(ctx, p, i, rows, RowSums::of_chunks);
+  }
+  void add_input_gradients(Context& ctx, const ParameterBuffers& p, int64_t i) override {
+    input_backward(ctx, p, i, {0, N_}, RowSums::add_up);
   }
 
-  View<const float, 2> join_backward(Context& ctx, const ParameterBuffers& p, int64_t i) override {
-    const bool last = i + 1 == at_.count();
-    const SublayerParameters& mine = own(p, i);
-    SeamBackward seam{.y = rows(plan_.x[i + 1]), .a = a(i), .b = b(p, i)};
-    seam.outer_gain = p.vector(mine.outer_norm.gain);
-    seam.outer_bias = p.vector(mine.outer_norm.bias);
-    seam.outer_eps = seam.inner_eps = eps_;
-    if (at_.seam_reads_branch(i)) {
-      branch_norm(ctx, p, i);
-      seam.F = branch_term(i);
-    }
-    if (seam.outer_gain || at_.wiring(i).skip_scale != LearnedScale::none) seam.x = rows(plan_.x[i]);
-    if (seam.outer_gain) {
-      seam.outer_r = per_row(plan_.outer_r[i]);
-      seam.d_outer_gain = p.d_vector(mine.outer_norm.gain);
-    }
-    if (seam.outer_bias) {
-      seam.outer_mean = per_row(plan_.outer_m[i]);
-      seam.d_outer_bias = p.d_vector(mine.outer_norm.bias);
-    }
-    add_scale_gradients(ctx, p, i, seam);
-    if (at_.is_fused(i + 1)) {
-      seam.inner_gain = inner_gain(p, i + 1);
-      seam.inner_factor = static_cast<float>(at_.factor(i + 1));
-      seam.inner_r = per_row(plan_.inner_r[i + 1]);
-      seam.d_inner_gain = p.d_vector(inner_parameters(p, i + 1).gain);
-    }
-    // A norm of its own has sent the gradient of the branch's input to the state already. After the last sublayer the
-    // head feeds either its fused norm or the state, not both.
-    if (!last || !at_.is_fused(i + 1)) seam.Ds = d_state();
-    if (at_.is_fused(i + 1) || (!last && !at_.has_inner(i + 1))) seam.Du = d_branch();
-    seam.dx = d_state();
-    seam.dF = d_branch();
-    seam.partial = partial(seam_partial_columns(d_, seam_has_vectors(seam)));
-    seam_backward(ctx, seam);
+  void join_backward(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) override {
+    if (at_.seam_reads_branch(i)) branch_norm(ctx, p, i, rows);
+    seam_backward(ctx, backward_seam(p, i, rows, RowSums::of_chunks));
+    branch_norm_backward(ctx, p, i, rows, RowSums::of_chunks);
+  }
+
+  void add_join_gradients(Context& ctx, const ParameterBuffers& p, int64_t i) override {
+    const Rows all{0, N_};
+    if (at_.has_skip_exponent(i)) zero(ctx, d_learned_a());
+    seam_backward(ctx, backward_seam(p, i, all, RowSums::add_up));
+    branch_norm_backward(ctx, p, i, all, RowSums::add_up);
     if (at_.has_skip_exponent(i)) {
-      exp_scale_backward(ctx, d_learned_a(), learned_a(i), p.d_vector(mine.skip_exponent));
+      exp_scale_backward(ctx, d_learned_a(), learned_a(i), p.d_vector(own(p, i).skip_exponent));
     }
-    branch_norm_backward(ctx, p, i);
-    return d_branch();
+  }
+
+  View<const float, 2> branch_output_gradient(int64_t i) const override {
+    return matrix(plan_.branch_gradients[i % 2]);
   }
 
   EmbeddingGradient embedding_gradient() const override {
-    if (at_.has_inner(0)) return {.first = d_state(), .second = {}};
-    return {.first = d_state(), .second = d_branch()};
+    if (at_.has_inner(0)) return {.first = matrix(plan_.state_gradient), .second = {}};
+    return {.first = matrix(plan_.state_gradient), .second = matrix(plan_.input_gradient)};
   }
 
-  View<const float, 2> state(int64_t i) const override { return rows(plan_.x[i]); }
+  View<const float, 2> state(int64_t i) const override { return matrix(plan_.x[i]); }
 
   View<const float, 2> state_gradient(Context& ctx, const ParameterBuffers& p, int64_t i) override {
     const bool is_last = i == at_.count();
-    const View<float, 2> total = rows(plan_.observed_gradient);
+    const Rows all{0, N_};
+    const View<float, 2> total = matrix(plan_.observed_gradient);
     if (at_.is_fused(i)) {
-      SeamBackward seam = identity_backward(p, i);
-      if (!is_last) seam.Ds = d_state();
+      SeamBackward seam = identity_backward(p, i, all);
+      if (!is_last) seam.Ds = d_state(all);
       seam.dx = total;
-      seam.dF = rows(plan_.passing);
+      seam.dF = matrix(plan_.passing);
       seam.d_inner_gain = {arena_.at(plan_.unused_gain), {d_}};
       seam_backward(ctx, seam);
       return total;
     }
-    if (is_last || at_.has_inner(i)) return d_state();
-    seam_forward(ctx, {.x = d_state(), .F = d_branch(), .a = one(), .b = one(), .y = total});
+    if (is_last || at_.has_inner(i)) return d_state(all);
+    seam_forward(ctx, {.x = d_state(all), .F = d_input(all), .a = one(), .b = one(), .y = total});
     return total;
   }
 
   SkipFactors skip_factors(const ParameterBuffers& p, int64_t i) const override {
     SkipFactors factors{.a = a(i)};
     if (at_.has_skip_vector(i)) factors.vector = p.vector(own(p, i).skip_scale);
-    if (at_.wiring(i).outer != NormKind::none) factors.outer_r = per_row(plan_.outer_r[i]);
+    if (at_.wiring(i).outer != NormKind::none) factors.outer_r = per_row(plan_.outer_r[i], {0, N_});
     return factors;
   }
 
  private:
-  View<float, 2> rows(const Region<float>& region) const { return {arena_.at(region), {N_, d_}}; }
-  View<float, 1> per_row(const Region<float>& region) const { return {arena_.at(region), {N_}}; }
-  View<float, 2> d_state() const { return rows(plan_.state_gradient); }
-  View<float, 2> d_branch() const { return rows(plan_.branch_gradient); }
-  View<float, 2> partial(int64_t width) const { return {arena_.at(plan_.partial), {chunk_count(N_), width}}; }
+  View<float, 2> matrix(const Region<float>& region) const { return {arena_.at(region), {N_, d_}}; }
+  View<float, 2> matrix(const Region<float>& region, Rows rows) const { return slice(matrix(region), rows); }
+  View<float, 1> per_row(const Region<float>& region, Rows rows) const {
+    return slice(View<float, 1>(arena_.at(region), {N_}), rows);
+  }
+  View<float, 2> d_state(Rows rows) const { return matrix(plan_.state_gradient, rows); }
+  View<float, 2> d_input(Rows rows) const { return matrix(plan_.input_gradient, rows); }
+  View<float, 2> d_branch(int64_t i, Rows rows) const { return matrix(plan_.branch_gradients[i % 2], rows); }
+  /// Sums of the chunks of `rows`.
+  View<float, 2> partial(const Region<float>& region, int64_t width, Rows rows) const {
+    const int64_t first = rows.begin / kReductionRows;
+    return View<float, 2>(arena_.at(region), {chunk_count(N_), width}).slice(first, first + chunk_count(rows.count()));
+  }
 
   View<float, 1> constant(int64_t index) const { return {arena_.at(plan_.scales) + index, {1}}; }
   View<const float, 1> one() const { return constant(kScales * at_.count()); }
@@ -248,23 +223,23 @@ class SingleStream final : public ResidualStream {
   }
 
   /// What a scale on the branch's input multiplies.
-  View<const float, 2> scale_operand(int64_t i) const {
-    return at_.has_inner(i) ? rows(plan_.normed[i]) : rows(plan_.x[i]);
+  View<const float, 2> scale_operand(int64_t i, Rows rows) const {
+    return matrix(at_.has_inner(i) ? plan_.normed[i] : plan_.x[i], rows);
   }
-  void scale_input(Context& ctx, const ParameterBuffers& p, int64_t i) {
+  void scale_input(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) {
     if (at_.has_input_scale(i)) {
-      column_scale(ctx, scale_operand(i), p.vector(own(p, i).in_scale), rows(plan_.u[i]));
+      column_scale(ctx, scale_operand(i, rows), p.vector(own(p, i).in_scale), matrix(plan_.u[i], rows));
     }
   }
 
   /// The inner norm of i as an operation of its own; an RMS norm is a seam without a branch.
-  void inner_norm(Context& ctx, const ParameterBuffers& p, int64_t i) {
-    const View<float, 2> x = rows(plan_.x[i]);
+  void inner_norm(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) {
+    const View<float, 2> x = matrix(plan_.x[i], rows);
     if (at_.inner(i) == NormKind::ln) {
       const NormParameters& norm = inner_parameters(p, i);
-      layer_norm(ctx, x, p.vector(norm.gain), p.vector(norm.bias), eps_, rows(plan_.normed[i]),
-                 per_row(plan_.inner_r[i]), per_row(plan_.inner_m[i]));
-      scale_by_factor(ctx, i, rows(plan_.normed[i]));
+      layer_norm(ctx, x, p.vector(norm.gain), p.vector(norm.bias), eps_, matrix(plan_.normed[i], rows),
+                 per_row(plan_.inner_r[i], rows), per_row(plan_.inner_m[i], rows));
+      scale_by_factor(ctx, i, matrix(plan_.normed[i], rows));
       return;
     }
     SeamForward seam{.x = x, .F = x, .a = one(), .b = no_branch()};
@@ -272,61 +247,121 @@ class SingleStream final : public ResidualStream {
     seam.inner_factor = static_cast<float>(at_.factor(i));
     seam.inner_eps = eps_;
     seam.y = x;
-    seam.u = rows(plan_.normed[i]);
-    seam.inner_r = per_row(plan_.inner_r[i]);
+    seam.u = matrix(plan_.normed[i], rows);
+    seam.inner_r = per_row(plan_.inner_r[i], rows);
     seam_forward(ctx, seam);
   }
   void scale_by_factor(Context& ctx, int64_t i, View<float, 2> values) {
     if (at_.factor(i) == 1) return;
     seam_forward(ctx, {.x = values, .F = values, .a = constant(kScales * i + 2), .b = no_branch(), .y = values});
   }
-  SeamBackward identity_backward(const ParameterBuffers& p, int64_t i) const {
-    SeamBackward seam{.y = rows(plan_.x[i]), .a = one(), .b = no_branch()};
+
+  void input_backward(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows, RowSums sums) {
+    const View<float, 2> du = d_input(rows);
+    const Region<float>& chunk_sums = plan_.input_partial[i % 2];
+    if (at_.has_input_scale(i)) {
+      column_scale_backward(ctx, du, scale_operand(i, rows), p.vector(own(p, i).in_scale), du,
+                            p.d_vector(own(p, i).in_scale), partial(plan_.scale_partial[i % 2], d_, rows), sums);
+    }
+    if (!at_.has_inner(i) || at_.is_fused(i)) return;
+    // The head's norm is the only way to the last state.
+    const bool accumulate = i < at_.count();
+    const NormParameters& norm = inner_parameters(p, i);
+    if (at_.inner(i) == NormKind::ln) {
+      if (sums == RowSums::of_chunks) scale_by_factor(ctx, i, du);
+      layer_norm_backward(ctx, du, matrix(plan_.x[i], rows), p.vector(norm.gain), per_row(plan_.inner_r[i], rows),
+                          per_row(plan_.inner_m[i], rows), d_state(rows), accumulate, p.d_vector(norm.gain),
+                          p.d_vector(norm.bias), partial(chunk_sums, 2 * d_, rows), sums);
+      return;
+    }
+    SeamBackward seam = identity_backward(p, i, rows);
+    if (accumulate) seam.Ds = d_state(rows);
+    seam.dx = d_state(rows);
+    seam.sums = sums;
+    seam_backward(ctx, seam);
+  }
+  SeamBackward identity_backward(const ParameterBuffers& p, int64_t i, Rows rows) const {
+    SeamBackward seam{.y = matrix(plan_.x[i], rows), .a = one(), .b = no_branch()};
     seam.inner_gain = inner_gain(p, i);
     seam.inner_factor = static_cast<float>(at_.factor(i));
     seam.inner_eps = eps_;
-    seam.inner_r = per_row(plan_.inner_r[i]);
-    seam.Du = d_branch();
-    seam.dF = d_branch();
+    seam.inner_r = per_row(plan_.inner_r[i], rows);
+    seam.Du = d_input(rows);
+    seam.dF = d_input(rows);
     seam.d_inner_gain = p.d_vector(inner_parameters(p, i).gain);
-    seam.partial = partial(seam_partial_columns(d_, false));
+    seam.partial = partial(plan_.input_partial[i % 2], seam_partial_columns(d_, false), rows);
     return seam;
   }
 
-  View<float, 2> branch_term(int64_t i) const {
-    return rows(at_.wiring(i).branch == NormKind::none ? plan_.F[i] : plan_.f);
+  SeamBackward backward_seam(const ParameterBuffers& p, int64_t i, Rows rows, RowSums sums) const {
+    const bool last = i + 1 == at_.count();
+    const SublayerParameters& mine = own(p, i);
+    SeamBackward seam{.y = matrix(plan_.x[i + 1], rows), .a = a(i), .b = b(p, i)};
+    seam.outer_gain = p.vector(mine.outer_norm.gain);
+    seam.outer_bias = p.vector(mine.outer_norm.bias);
+    seam.outer_eps = seam.inner_eps = eps_;
+    if (at_.seam_reads_branch(i)) seam.F = branch_term(i, rows);
+    if (seam.outer_gain || at_.wiring(i).skip_scale != LearnedScale::none) seam.x = matrix(plan_.x[i], rows);
+    if (seam.outer_gain) {
+      seam.outer_r = per_row(plan_.outer_r[i], rows);
+      seam.d_outer_gain = p.d_vector(mine.outer_norm.gain);
+    }
+    if (seam.outer_bias) {
+      seam.outer_mean = per_row(plan_.outer_m[i], rows);
+      seam.d_outer_bias = p.d_vector(mine.outer_norm.bias);
+    }
+    add_scale_gradients(p, i, seam);
+    if (at_.is_fused(i + 1)) {
+      seam.inner_gain = inner_gain(p, i + 1);
+      seam.inner_factor = static_cast<float>(at_.factor(i + 1));
+      seam.inner_r = per_row(plan_.inner_r[i + 1], rows);
+      seam.d_inner_gain = p.d_vector(inner_parameters(p, i + 1).gain);
+    }
+    // A norm of its own has sent the gradient of the branch's input to the state already. After the last sublayer the
+    // head feeds either its fused norm or the state, not both.
+    if (!last || !at_.is_fused(i + 1)) seam.Ds = d_state(rows);
+    if (at_.is_fused(i + 1) || (!last && !at_.has_inner(i + 1))) seam.Du = d_input(rows);
+    seam.dx = d_state(rows);
+    seam.dF = d_branch(i, rows);
+    seam.sums = sums;
+    seam.partial = partial(plan_.join_partial[i % 2], seam_partial_columns(d_, seam_has_vectors(seam)), rows);
+    return seam;
   }
-  void branch_norm(Context& ctx, const ParameterBuffers& p, int64_t i) {
+
+  View<float, 2> branch_term(int64_t i, Rows rows) const {
+    return matrix(at_.wiring(i).branch == NormKind::none ? plan_.F[i] : plan_.f, rows);
+  }
+  void branch_norm(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) {
     const NormParameters& norm = own(p, i).branch_norm;
     if (at_.wiring(i).branch == NormKind::rms) {
-      rms_norm(ctx, rows(plan_.F[i]), p.vector(norm.gain), eps_, rows(plan_.f), per_row(plan_.branch_r[i]));
+      rms_norm(ctx, matrix(plan_.F[i], rows), p.vector(norm.gain), eps_, matrix(plan_.f, rows),
+               per_row(plan_.branch_r[i], rows));
     } else if (at_.wiring(i).branch == NormKind::ln) {
-      layer_norm(ctx, rows(plan_.F[i]), p.vector(norm.gain), p.vector(norm.bias), eps_, rows(plan_.f),
-                 per_row(plan_.branch_r[i]), per_row(plan_.branch_m[i]));
+      layer_norm(ctx, matrix(plan_.F[i], rows), p.vector(norm.gain), p.vector(norm.bias), eps_, matrix(plan_.f, rows),
+                 per_row(plan_.branch_r[i], rows), per_row(plan_.branch_m[i], rows));
     }
   }
-  void branch_norm_backward(Context& ctx, const ParameterBuffers& p, int64_t i) {
+  void branch_norm_backward(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows, RowSums sums) {
     const NormParameters& norm = own(p, i).branch_norm;
+    const View<float, 2> dF = d_branch(i, rows);
+    const Region<float>& chunk_sums = plan_.branch_partial[i % 2];
     if (at_.wiring(i).branch == NormKind::rms) {
-      rms_norm_backward(ctx, d_branch(), rows(plan_.F[i]), p.vector(norm.gain), per_row(plan_.branch_r[i]), d_branch(),
-                        false, p.d_vector(norm.gain), partial(d_));
+      rms_norm_backward(ctx, dF, matrix(plan_.F[i], rows), p.vector(norm.gain), per_row(plan_.branch_r[i], rows), dF,
+                        false, p.d_vector(norm.gain), partial(chunk_sums, d_, rows), sums);
     } else if (at_.wiring(i).branch == NormKind::ln) {
-      layer_norm_backward(ctx, d_branch(), rows(plan_.F[i]), p.vector(norm.gain), per_row(plan_.branch_r[i]),
-                          per_row(plan_.branch_m[i]), d_branch(), false, p.d_vector(norm.gain), p.d_vector(norm.bias),
-                          partial(2 * d_));
+      layer_norm_backward(ctx, dF, matrix(plan_.F[i], rows), p.vector(norm.gain), per_row(plan_.branch_r[i], rows),
+                          per_row(plan_.branch_m[i], rows), dF, false, p.d_vector(norm.gain), p.d_vector(norm.bias),
+                          partial(chunk_sums, 2 * d_, rows), sums);
     }
   }
 
-  void add_scale_gradients(Context& ctx, const ParameterBuffers& p, int64_t i, SeamBackward& seam) {
+  void add_scale_gradients(const ParameterBuffers& p, int64_t i, SeamBackward& seam) const {
     const SublayerParameters& mine = own(p, i);
     if (at_.has_skip_vector(i)) {
       seam.skip_scale = p.vector(mine.skip_scale);
       if (!p.layout->at(mine.skip_scale).frozen) seam.d_skip_scale = p.d_vector(mine.skip_scale);
     }
-    if (at_.has_skip_exponent(i)) {
-      zero(ctx, d_learned_a());
-      seam.d_a = d_learned_a();
-    }
+    if (at_.has_skip_exponent(i)) seam.d_a = d_learned_a();
     if (at_.has_branch_vector(i)) {
       seam.branch_scale = p.vector(mine.branch_scale);
       seam.d_branch_scale = p.d_vector(mine.branch_scale);
@@ -379,9 +414,17 @@ SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector
   if (config.learnable_alpha) plan.learned_a = arena.add<float>(weights, n);
   if (options.training) {
     plan.state_gradient = arena.add<float>(workspace, elements);
-    plan.branch_gradient = arena.add<float>(workspace, elements);
-    const int64_t widest = seam_partial_columns(config.hidden_size, true);
-    plan.partial = arena.add<float>(workspace, chunk_count(N) * widest);
+    plan.input_gradient = arena.add<float>(workspace, elements);
+    const int64_t d = config.hidden_size, chunks = chunk_count(N);
+    bool any_input_scale = false;
+    for (int64_t i = 0; i < n; ++i) any_input_scale = any_input_scale || at.has_input_scale(i);
+    for (int parity = 0; parity < 2; ++parity) {
+      plan.branch_gradients[parity] = arena.add<float>(workspace, elements);
+      plan.join_partial[parity] = arena.add<float>(workspace, chunks * seam_partial_columns(d, true));
+      plan.input_partial[parity] = arena.add<float>(workspace, chunks * seam_partial_columns(d, false));
+      plan.scale_partial[parity] = arena.add<float>(workspace, any_input_scale ? chunks * d : 0);
+      plan.branch_partial[parity] = arena.add<float>(workspace, any_branch_norm ? chunks * 2 * d : 0);
+    }
     if (options.observe_gradients) {
       plan.observed_gradient = arena.add<float>(workspace, elements);
       plan.unused_gain = arena.add<float>(workspace, config.hidden_size);

@@ -48,7 +48,7 @@ double time_product(Context& ctx, const MatmulShape& shape, double budget) {
 double measure_product_rate(Context& ctx, const TrainSettings& settings, double seconds) {
   const std::vector<TrainingProduct> products = training_products(settings, settings.micro_batch_sequences);
   double flops = 0, time = 0;
-  for (const auto& [shape, times] : products) {
+  for (const auto& [shape, of_rows, times] : products) {
     const double once =
         2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
     flops += static_cast<double>(times) * once;

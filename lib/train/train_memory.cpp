@@ -103,14 +103,14 @@ std::vector<TrainingProduct> training_products(const TrainSettings& settings, in
   std::vector<TrainingProduct> products;
   // Forward, input gradient and weight gradient of one weight; the first micro-batch overwrites, the others add.
   const auto add = [&](int64_t out, int64_t in, int64_t rows, int64_t times, bool always_adds) {
-    products.push_back({{.m = rows, .n = out, .k = in, .transpose = Transpose::b}, passes * times});
-    products.push_back({{.m = rows, .n = in, .k = out}, passes * times});
+    products.push_back({{.m = rows, .n = out, .k = in, .transpose = Transpose::b}, !always_adds, passes * times});
+    products.push_back({{.m = rows, .n = in, .k = out}, !always_adds, passes * times});
     const MatmulShape overwrites{.m = out, .n = in, .k = rows, .transpose = Transpose::a};
     MatmulShape adds = overwrites;
     adds.accumulate = true;
     const int64_t adding = always_adds ? passes : passes - 1;
-    if (adding < passes) products.push_back({overwrites, times});
-    if (adding > 0) products.push_back({adds, adding * times});
+    if (adding < passes) products.push_back({overwrites, false, times});
+    if (adding > 0) products.push_back({adds, false, adding * times});
   };
   for (const auto& [out, in] : block_matrices(c)) add(out, in, N, c.num_hidden_layers, false);
   const int64_t chunk = plan_training(settings, micro_batch_sequences).decoder.logits_rows;
@@ -122,9 +122,17 @@ std::vector<TrainingProduct> training_products(const TrainSettings& settings, in
 MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const TrainSettings& settings,
                                int64_t held_bytes) {
   constexpr int64_t kThreadBytes = 256 << 10;  // of its stack and heap
-  std::vector<MatmulShape> shapes;
+  std::vector<MatmulShape> shapes, of_workers;
   for (const TrainingProduct& product : training_products(settings, memory.micro_batch_sequences)) {
-    shapes.push_back(product.shape);
+    const RowBlocks blocks = decoder_row_blocks(settings.model, product.shape.m, ctx.threads());
+    if (!product.of_rows || blocks.count == 1) {
+      shapes.push_back(product.shape);
+      continue;
+    }
+    for (int64_t block = 0; block < blocks.count; ++block) {
+      of_workers.push_back(product.shape);
+      of_workers.back().m = blocks.at(block).count();
+    }
   }
   int64_t libraries = held_bytes + host_batch_bytes(memory) + saving_bytes(memory.layout) +
                       ctx.threads() * kThreadBytes + attention_memory(ctx, settings.model.head_dim);
@@ -132,7 +140,8 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
     for (const MatmulShape& shape : sampling_products(settings)) shapes.push_back(shape);
     libraries += sample_sizes(settings).host_bytes(settings.model.vocab_size);
   }
-  return {.arena_bytes = memory.arena.total_bytes(), .library_bytes = libraries + matmul_memory(ctx, shapes)};
+  return {.arena_bytes = memory.arena.total_bytes(),
+          .library_bytes = libraries + matmul_memory(ctx, shapes, of_workers)};
 }
 
 MemoryEstimate estimate_gpu_memory(const TrainMemory& memory) {

@@ -59,7 +59,8 @@ KEEL_API MemoryEstimate estimate_gpu_memory(const TrainMemory& memory);
 /// A matrix product of a training step.
 struct TrainingProduct {
   MatmulShape shape;
-  int64_t times = 0;  ///< in one step
+  bool of_rows = false;  ///< runs on blocks of rows (decoder_row_blocks)
+  int64_t times = 0;     ///< in one step
 };
 
 /// Every different matrix product of a training step, in the order of the model, for planning and measuring.

@@ -161,7 +161,7 @@ Trainer::Trainer(Context& ctx, const TrainSettings& settings, const BatchReader&
 Trainer::~Trainer() = default;
 
 void Trainer::initialise() {
-  initialise_parameters(impl_->memory.layout, derive_seed(impl_->settings.seed, "init"), impl_->ctx.threads(),
+  initialise_parameters(impl_->memory.layout, derive_seed(impl_->settings.seed, "init"), impl_->ctx.team(),
                         host_view(impl_->ctx, impl_->parameters.weights));
   if (!residual_scheme(impl_->settings.model.residual_scheme).profiled_skip) return;
   const std::vector<SequenceRef> sequences = impl_->train.step_sequences(0, impl_->settings.micro_batch_sequences);

@@ -13,6 +13,7 @@
 
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/parallel.h"
 #include "keel/kernels/embedding/embedding.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
 #include "keel/kernels/rms_norm/rms_norm.h"
@@ -97,8 +98,9 @@ class Bench {
     const int64_t n = bytes / 12;
     float *x = pool.take(n), *y = pool.take(n), *z = pool.take(n);
     return measure([&] {
-#pragma omp parallel for simd num_threads(ctx.threads()) schedule(static)
-      for (int64_t i = 0; i < n; ++i) x[i] = y[i] + 0.5F * z[i];
+      for_ranges(ctx.team(), n, n, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) x[i] = y[i] + 0.5F * z[i];
+      });
     });
   }
 };
@@ -201,7 +203,7 @@ void bench_swiglu(Bench& b, int64_t rows, int64_t d) {
   const auto gate_up = b.pool.matrix(rows, 2 * d), dh = b.pool.matrix(rows, d), out = b.pool.matrix(rows, 2 * d);
   const auto gate = gate_up.columns(0, d), up = gate_up.columns(d, 2 * d);
   b.run("swiglu_backward", rows, d, 5 * rows * d * kFloat,
-        [&] { swiglu_backward(b.ctx, dh, gate, up, out.columns(0, d), out.columns(d, 2 * d)); });
+        [&] { swiglu_backward(b.ctx, dh, gate, up, out.columns(0, d), out.columns(d, 2 * d), {}); });
 }
 
 void bench_embedding(Bench& b, int64_t rows, int64_t d) {

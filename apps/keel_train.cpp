@@ -53,6 +53,18 @@ Tool train_tool() {
                           .initial = "cpu",
                           .choices = plan_device_names(),
                           .help = "With --plan: plan for such a GPU by its data sheet, or for this machine's cpu."});
+  tool.options.push_back({.name = "--profile",
+                          .type = OptionType::flag,
+                          .help = "Train for a few steps, keep nothing, and print what each operation takes, beside "
+                                  "what this machine could do."});
+  tool.options.push_back({.name = "--profile-steps",
+                          .type = OptionType::integer,
+                          .value = "N",
+                          .initial = "5",
+                          .minimum = 1,
+                          .maximum = 10000,
+                          .help = "With --profile: time so many steps, after one to warm up.",
+                          .brief = false});
   tool.options.push_back(
       {.name = "--doctor", .type = OptionType::flag, .help = "Print what this machine has and what would be slow."});
   tool.options.push_back(list_schemes_option());
@@ -67,6 +79,7 @@ Tool train_tool() {
       {"keel-train --config keel-64.json --data data/fwe --out runs/keel-64 --resume", "go on after a stop"},
       {"keel-train --config keel-64.json --data data/fwe --plan", "what it will take"},
       {"keel-train --config keel-64.json --data data/fwe --plan --plan-device h200", "on a GPU that is not here"},
+      {"keel-train --config keel-64.json --data data/fwe --profile", "where a step's time goes"},
       {"keel-train --config keel-64.json --set model.residual_scheme=pre --data data/fwe --out runs/pre-64",
        "the same with Pre-LN"},
   };
@@ -96,24 +109,40 @@ int print_plan(const Options& options, Context& ctx, const TrainCommand& command
   return kExitOk;
 }
 
+int print_profile(const Options& options, Context& ctx, const TrainCommand& command) {
+  const StepProfile found = profile(ctx, command, options.integer("--profile-steps"), *make_progress(options));
+  if (command.report_path == "-") return kExitOk;
+  write_stdout(options.flag("--json") ? json_text(step_profile_json(found), 2) + "\n" : step_profile_text(found));
+  return kExitOk;
+}
+
+void require_one_mode(const Options& options) {
+  for (const char* mode : {"--plan", "--profile"}) {
+    const std::string detail = mode == std::string("--plan") ? "--plan-device" : "--profile-steps";
+    if (options.is_given(detail) && !options.flag(mode)) throw Error(ErrorKind::usage, detail + " needs " + mode);
+  }
+  if (options.flag("--plan") && options.flag("--profile")) {
+    throw Error(ErrorKind::usage, "--plan trains nothing and --profile does: give one of them");
+  }
+}
+
 int run_keel_train(const Options& options) {
   if (options.flag("--doctor")) return doctor(options.flag("--json"), threads_of(options));
   if (options.flag("--list-schemes")) return list_schemes(options.flag("--json"));
   for (const char* name : {"--data", "--val-data", "--out", "--init", "--set", "--override"}) {
     for (const std::string& value : options.texts(name)) require_utf8_path(name, value);
   }
-  if (options.is_given("--plan-device") && !options.flag("--plan")) {
-    throw Error(ErrorKind::usage, "--plan-device needs --plan");
-  }
+  require_one_mode(options);
   const TrainCommand command = command_of(options);
   if (options.flag("--print-config")) {
     write_stdout(command_config(command).print(options.flag("--origins")));
     return kExitOk;
   }
-  if (!options.flag("--plan")) (void)options.text("--out");  // "must be given"
+  if (!options.flag("--plan") && !options.flag("--profile")) (void)options.text("--out");  // "must be given"
   device_of(options);
   Context ctx(threads_of(options));
   if (options.flag("--plan")) return print_plan(options, ctx, command);
+  if (options.flag("--profile")) return print_profile(options, ctx, command);
   const TrainResult result = train(ctx, command, *make_progress(options));
   if (command.report_path != "-" && !result.summary.empty()) write_stdout(result.summary + "\n");
   return result.exit_code;

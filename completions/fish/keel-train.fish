@@ -21,6 +21,8 @@ complete -c keel-train -l override -r -f -a '(__keel_train_settings)' -d 'With -
 complete -c keel-train -l force -d 'Replace output that exists.'
 complete -c keel-train -l plan -d 'Print parameters, memory, FLOPs and an estimate of the time; train nothing.'
 complete -c keel-train -l plan-device -r -f -a 'cpu a100-40 a100-80 h100 h200 b200 l4 l40s rtx4090 rtx5090' -d 'With --plan: plan for such a GPU by its data sheet, or for this machine'\''s cpu.'
+complete -c keel-train -l profile -d 'Train for a few steps, keep nothing, and print what each operation takes, beside what this machine could do.'
+complete -c keel-train -l profile-steps -r -d 'With --profile: time so many steps, after one to warm up.'
 complete -c keel-train -l doctor -d 'Print what this machine has and what would be slow.'
 complete -c keel-train -l list-schemes -d 'List the residual schemes.'
 complete -c keel-train -l json -d 'Print listings as JSON.'

@@ -227,6 +227,20 @@ TrainPlanReport plan(Context& ctx, const TrainCommand& command, const PlanDevice
   return plan;
 }
 
+StepProfile profile(Context& ctx, const TrainCommand& command, int64_t steps, Progress& progress) {
+  Report report("keel.train.profile/1", "keel-train", command.arguments);
+  const Resolved resolved = resolve(command);
+  require_report_writable(command, resolved);
+  const RunSetup setup = set_up(command, resolved, find_checkpoint(command, resolved));
+  require_fit(plan_report(ctx, setup, false));
+  require_readable_start(setup);
+  StepProfile profile = profile_steps(ctx, setup, steps, progress);
+  report.config() = setup.config.to_json();
+  report.results() = step_profile_json(profile);
+  if (!command.report_path.empty()) report.write(command.report_path);
+  return profile;
+}
+
 TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress) {
   const Stopwatch since_start;
   Report report("keel.train/1", "keel-train", command.arguments);

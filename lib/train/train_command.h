@@ -12,6 +12,7 @@
 #include "keel/kernels/common/context.h"
 #include "keel/train/plan_report.h"
 #include "keel/train/run_outcome.h"
+#include "keel/train/step_profile.h"
 #include "keel/train/text_codec.h"
 
 namespace keel {
@@ -48,5 +49,9 @@ KEEL_API TrainResult train(Context& ctx, const TrainCommand& command, Progress& 
 /// What --plan tells of the same run, on this machine's CPU or, with a device, on such a GPU; writes the report that is
 /// asked for and nothing else. `out` may be empty.
 KEEL_API TrainPlanReport plan(Context& ctx, const TrainCommand& command, const PlanDevice* device = nullptr);
+
+/// What --profile tells: `steps` steps of the same run from its beginning, by operation (step_profile.h). Checks what
+/// train() checks but the run directory, of which it needs none; writes the report that is asked for and nothing else.
+KEEL_API StepProfile profile(Context& ctx, const TrainCommand& command, int64_t steps, Progress& progress);
 
 }  // namespace keel

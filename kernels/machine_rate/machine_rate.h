@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "keel/base/export.h"
+#include "keel/kernels/common/isa.h"
+
+namespace keel {
+
+// What a machine can do at most, to compare operations with. Each measurement starts threads of its own, has them work
+// side by side in passes that begin together, for about `seconds` and three passes at least, and takes the fastest pass:
+// other work on the machine only slows passes down. Error(device) or Error(memory) if threads or memory are refused.
+
+/// Bytes a second between memory and `threads` threads: a = b + s c over three arrays of floats of `bytes` in all,
+/// each byte counted once (McCalpin's STREAM triad; that writing a line reads it first is not counted).
+KEEL_API double measure_bandwidth(Isa isa, int threads, int64_t bytes, double seconds);
+
+/// Bytes for the arrays above so that caches hold little of them: three times the largest cache, and 192 MiB, at
+/// least; at most a quarter of the memory that this process may use.
+KEEL_API int64_t beyond_caches_bytes();
+
+/// FLOP/s of multiply-adds, two each, on values that stay in registers.
+KEEL_API double measure_arithmetic(Isa isa, int threads, double seconds);
+
+}  // namespace keel

@@ -1,6 +1,9 @@
-// A whole training step against its matrix products run alone in the same process. One JSON line:
+// A whole training step against its matrix products run alone in the same process, and where its time goes. One JSON line:
 //   train_step_bench [--sublayers 64] [--width 256] [--sequence 256] [--tokens 2048] [--vocab 8192] [--scheme keel]
-//   [--threads N] [--steps 5]
+//   [--threads N] [--steps 5] [--seconds 0] [--recompute none] [--micro all|auto] [--products 1]
+// At least `steps` steps, and more until they have taken `seconds`, 50 at most; before each the products are measured.
+// --products 0 leaves that out, and the machine's limits: the peak of memory is then that of training alone. operations
+// and overhead are of the step of median time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +13,9 @@
 #include "keel/base/clock.h"
 #include "keel/base/process.h"
 #include "keel/data/token_shards.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/model/flops.h"
+#include "keel/train/step_profile.h"
 #include "keel/train/throughput.h"
 #include "keel/train/trainer.h"
 #include "train_bench.h"
@@ -20,34 +25,74 @@ namespace {
 
 using bench::median;
 
+constexpr int64_t kMostSteps = 50;
+
+struct Measured {
+  std::vector<StepTimes> steps;
+  std::vector<double> step_seconds, product_rates;
+  ProcessMemory memory;
+};
+
+Measured measure(Context& ctx, const TrainSettings& s, const BatchReader& reader, const nlohmann::json& a) {
+  Measured found;
+  OperationProfile profile;
+  Trainer trainer(ctx, s, reader, nullptr);
+  trainer.initialise();
+  trainer.step(0);
+  double passed = 0;
+  for (int64_t t = 1; t <= a["steps"] || (passed < a["seconds"] && t <= kMostSteps); ++t) {
+    if (a["products"] != 0) found.product_rates.push_back(measure_product_rate(ctx, s, 0.3));
+    profile.clear();
+    ctx.set_profile(&profile);
+    const Stopwatch watch;
+    trainer.step(t);
+    found.step_seconds.push_back(watch.seconds());
+    ctx.set_profile(nullptr);
+    passed += found.step_seconds.back();
+    found.steps.push_back({.seconds = found.step_seconds.back(), .operations = profile.totals()});
+  }
+  found.memory = process_memory();
+  return found;
+}
+
+void add_operations(const StepTimes& step, const MachineLimits& limits, nlohmann::json& a) {
+  double bytes = 0;
+  for (const auto& [name, totals] : step.operations) bytes += totals.bytes;
+  a["operations"] = operations_json(step, limits);
+  a["overhead_seconds"] = step.overhead_seconds();
+  a["profiled_step_seconds"] = step.seconds;
+  a["bytes_per_token"] = bytes / a["tokens"].get<double>();
+  a["limit_bytes_per_second"] = limits.bytes_per_second;
+  a["limit_flops_per_second"] = limits.flops_per_second;
+}
+
 int run(nlohmann::json a) {
   const TrainSettings s = bench::settings_of(a);
   const bench::RandomTokens tokens(s.tokens_per_step() * 20 + 1, s.model.vocab_size);
   const BatchReader reader(*open_token_data(tokens.path(), DataFormat::nanogpt).train, s.data);
   Context ctx(a["threads"]);
   const double flops = train_flops_per_token(s.model, s.sequence_length()) * static_cast<double>(s.tokens_per_step());
-  const double product_flops =
-      6.0 * static_cast<double>(count_parameters(s.model).in_products) * static_cast<double>(s.tokens_per_step());
-  std::vector<double> steps, products;
-  {
-    Trainer trainer(ctx, s, reader, nullptr);
-    trainer.initialise();
-    trainer.step(0);
-    for (int64_t t = 1; t <= a["steps"].get<int64_t>(); ++t) {
-      products.push_back(product_flops / measure_product_rate(ctx, s, 0.3));
-      const Stopwatch watch;
-      trainer.step(t);
-      steps.push_back(watch.seconds());
-    }
-    a["anonymous_bytes"] = process_memory().anonymous_bytes;
+  const Measured found = measure(ctx, s, reader, a);
+  const double step = median(found.step_seconds);
+  a["anonymous_bytes"] = found.memory.anonymous_bytes;
+  a["peak_resident_bytes"] = found.memory.peak_resident_bytes;
+  a["micro_batch_sequences"] = s.micro_batch_sequences;
+  a["timed_steps"] = found.steps.size();
+  a["step_seconds"] = step;
+  a["step_seconds_min"] = *std::min_element(found.step_seconds.begin(), found.step_seconds.end());
+  a["tokens_per_second"] = static_cast<double>(s.tokens_per_step()) / step;
+  a["flops_per_token"] = flops / static_cast<double>(s.tokens_per_step());
+  a["gflops_per_s"] = flops / step / 1e9;
+  if (a["products"] != 0) {
+    const double product_flops =
+        6.0 * static_cast<double>(count_parameters(s.model).in_products) * static_cast<double>(s.tokens_per_step());
+    const double rate = median(found.product_rates);
+    a["products_seconds"] = product_flops / rate;
+    a["products_gflops_per_s"] = rate / 1e9;
+    a["step_over_products"] = step * rate / product_flops;
+    a["product_rate_share"] = flops / step / rate;
+    add_operations(median_step(found.steps), measure_limits(ctx, rate), a);
   }
-  a["step_seconds"] = median(steps);
-  a["step_seconds_min"] = *std::min_element(steps.begin(), steps.end());
-  a["products_seconds"] = median(products);
-  a["products_gflops_per_s"] = product_flops / median(products) / 1e9;
-  a["step_over_products"] = median(steps) / median(products);
-  a["tokens_per_second"] = static_cast<double>(s.tokens_per_step()) / median(steps);
-  a["gflops_per_s"] = flops / median(steps) / 1e9;
   fmt::print("{}\n", a.dump());
   return 0;
 }
@@ -64,6 +109,10 @@ int main(int argc, char** argv) {
                       {"vocab", 8192},
                       {"scheme", "keel"},
                       {"threads", keel::available_cores()},
-                      {"steps", 5}};
+                      {"steps", 5},
+                      {"seconds", 0},
+                      {"recompute", "none"},
+                      {"micro", "all"},
+                      {"products", 1}};
   return keel::bench::run_with_options(argc, argv, std::move(a), keel::run);
 }

@@ -1,7 +1,7 @@
 #include "keel/train/step_profile.h"
 
 #include <algorithm>
-#include <numeric>
+#include <memory>
 #include <optional>
 
 #include <fmt/format.h>
@@ -64,8 +64,10 @@ std::string operation_line(const std::string& name, const OperationProfile::Tota
                      totals.bytes / totals.seconds / 1e9, share_of_limit);
 }
 
-/// The step's time, after the update of a run's step t, with the operations of the profile.
-StepTimes timed_step(Trainer& trainer, int64_t t, const OperationProfile& profile) {
+/// Step t of the run, with a profile of its own.
+StepTimes timed_step(Context& ctx, Trainer& trainer, int64_t t) {
+  OperationProfile profile;
+  const Attached attached(ctx, profile);
   const Stopwatch watch;
   const std::optional<StepResult> result = trainer.step(t);
   StepTimes times{.seconds = watch.seconds(), .operations = profile.totals()};
@@ -189,20 +191,17 @@ StepProfile profile_steps(Context& ctx, const RunSetup& setup, int64_t steps, Pr
                      .flops_per_token = train_flops_per_token(settings.model, settings.sequence_length()),
                      .recomputed_flops_per_token = recompute_flops_per_token(settings.model, settings.sequence_length(),
                                                                              settings.recompute_segment)};
-  OperationProfile profile;
   std::vector<StepTimes> times;
   std::vector<double> product_rates;
   {
     const std::unique_ptr<Trainer> trainer = make_trainer(ctx, setup, nullptr);
     progress.start("profile", steps + 1, "steps", 0, false);
-    timed_step(*trainer, 0, profile);
+    timed_step(ctx, *trainer, 0);
     result.memory = process_memory();
     for (int64_t step = 1; step <= steps; ++step) {
       progress.update(step);
       product_rates.push_back(measure_product_rate(ctx, settings, kProductSeconds));
-      const Attached attached(ctx, profile);
-      profile.clear();
-      times.push_back(timed_step(*trainer, std::min(step, settings.steps - 1), profile));
+      times.push_back(timed_step(ctx, *trainer, std::min(step, settings.steps - 1)));
     }
     progress.update(steps + 1);
     progress.finish();

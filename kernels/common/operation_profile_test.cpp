@@ -98,7 +98,7 @@ TEST(OperationProfile, AScopeEndsWhereItBegan) {
 }
 
 TEST(OperationProfile, OperationsSayWhatTheyHaveToDo) {
-  Context ctx(2);
+  Context ctx(1);
   OperationProfile profile;
   ctx.set_profile(&profile);
   const int64_t m = 5, n = 7, k = 3;

@@ -97,6 +97,36 @@ TEST(OperationProfile, AScopeEndsWhereItBegan) {
   EXPECT_GE(totals.at("c").seconds, 0.01);
 }
 
+/// Two threads that work side by side take as long as one of them.
+TEST(OperationProfile, ThreadsShareTheirTimeAndAddUpTheirCosts) {
+  Context ctx(2);
+  OperationProfile profile;
+  ctx.set_profile(&profile);
+  const Stopwatch watch;
+  for (const int thread : {0, 1, 1}) {
+    const OperationScope scope(ctx.worker(thread), "a", {.flops = 10, .bytes = 1});
+    work(0.02);
+  }
+  {
+    const OperationScope scope(ctx, "a", {.flops = 100, .bytes = 1});
+    work(0.02);
+  }
+  const double passed = watch.seconds();
+  const auto a = profile.totals().at("a");
+  EXPECT_EQ(a.calls, 4);
+  EXPECT_EQ(a.flops, 130);
+  EXPECT_EQ(a.bytes, 4);
+  EXPECT_GE(a.seconds, 0.02 + 0.06 / 2);
+  EXPECT_EQ(profile.seconds(), a.seconds);
+  double threads = 0;
+  for (const size_t thread : {0, 1}) threads += profile.of_thread(thread, 2).seconds();
+  EXPECT_LE(a.seconds + threads / 2, passed + 1e-9) << "here they took turns, each as if the other worked beside it";
+  ctx.set_profile(nullptr);
+  EXPECT_EQ(ctx.worker(1).profile(), nullptr);
+  profile.clear();
+  EXPECT_TRUE(profile.totals().empty());
+}
+
 TEST(OperationProfile, OperationsSayWhatTheyHaveToDo) {
   Context ctx(1);
   OperationProfile profile;

@@ -59,7 +59,9 @@ std::string operation_line(const std::string& name, const OperationProfile::Tota
       limit.seconds > 0
           ? fmt::format("{:.0f} % {}", 100 * limit.seconds / totals.seconds, limit.by_memory ? "memory" : "flops")
           : "";
-  return fmt::format("{:<25}{:>6}{:>10.3f}{:>8.1f}{:>9.1f}{:>8.1f}{:>14}\n", name, totals.calls, 1e3 * totals.seconds,
+  const std::string calls =
+      totals.calls < 100'000 ? std::to_string(totals.calls) : format_count(static_cast<double>(totals.calls));
+  return fmt::format("{:<25}{:>6}{:>10.3f}{:>8.1f}{:>9.1f}{:>8.1f}{:>14}\n", name, calls, 1e3 * totals.seconds,
                      100 * totals.seconds / step.seconds, totals.flops / totals.seconds / 1e9,
                      totals.bytes / totals.seconds / 1e9, share_of_limit);
 }

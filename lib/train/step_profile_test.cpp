@@ -76,7 +76,7 @@ TEST(StepProfile, JsonHasTheSlowestFirstAndWhatIsLeft) {
 
 TEST(StepProfile, TextIsAsWideAsATerminal) {
   StepProfile p = known_profile();
-  p.step.operations["column_scale backward"] = {.calls = 98304, .seconds = 123.456, .flops = 1e15, .bytes = 1e13};
+  p.step.operations["column_scale backward"] = {.calls = 98'304'000, .seconds = 123.456, .flops = 1e15, .bytes = 1e13};
   p.step.seconds = 234.5;
   p.limits = {.bytes_per_second = 987.6e9, .flops_per_second = 12345e9, .product_flops_per_second = 11234e9};
   p.recomputed_flops_per_token = 1.23e9;

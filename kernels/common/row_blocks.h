@@ -10,9 +10,10 @@
 
 namespace keel {
 
-/// Rows [begin, end) of a batch.
+/// Rows [begin, end) of a batch, one block of several.
 struct Rows {
   int64_t begin = 0, end = 0;
+  int64_t block = 0;  ///< its number
   int64_t count() const { return end - begin; }
 };
 
@@ -34,7 +35,8 @@ struct RowBlocks {
   }
   Rows at(int64_t block) const {
     const int64_t chunks = chunk_count(rows);
-    return {chunks * block / count * kReductionRows, std::min(chunks * (block + 1) / count * kReductionRows, rows)};
+    return {chunks * block / count * kReductionRows, std::min(chunks * (block + 1) / count * kReductionRows, rows),
+            block};
   }
 };
 

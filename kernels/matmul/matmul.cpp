@@ -7,6 +7,7 @@
 #include "keel/base/error.h"
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/parallel.h"
+#include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/matmul/matmul_onednn.h"
 
 namespace keel {
@@ -66,49 +67,85 @@ bool is_empty(const MatmulShape& s) {
   return s.m == 0 || s.n == 0 || s.k == 0;
 }
 
-/// A product cut into parts of rows or columns of C, one thread each.
+/// A product cut into parts, one thread each: of the rows or columns of C, or of what is summed over.
 struct Split {
+  enum Axis { rows, columns, depth };
   int64_t parts = 1;
-  bool by_columns = false;
+  Axis axis = rows;
 
-  /// Row or column where part i begins, of `extent`: on a whole vector where it can.
+  /// Where part i of `extent` begins: on a whole vector where it can.
   int64_t begin(int64_t extent, int64_t i) const {
     constexpr int64_t kVector = 16;
     return i == parts ? extent : extent * i / parts / kVector * kVector;
   }
 };
 
-/// As many parts as there are threads, where there is enough to do for each; rows of C, whose operand is read once
-/// only, unless there are too few of them.
+/// As many parts as there are threads, where there is enough to do for each. Rows of C, whose operand is read once only,
+/// unless there are too few of them. The depth where that is long and C small: a weight gradient then reads the rows of
+/// each thread in the thread that made them, mostly (common/row_blocks.h).
 Split split_for(const MatmulShape& s, int threads) {
   constexpr double kFewestFlops = 4e5;  // some microseconds: what it takes to hand over a part
-  constexpr int64_t kFewestRows = 32;
+  constexpr int64_t kFewest = 32;
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   const int64_t parts = std::clamp<int64_t>(static_cast<int64_t>(flops / kFewestFlops), 1, threads);
-  if (s.m >= parts * kFewestRows) return {parts, false};
-  if (s.n >= parts * kFewestRows) return {parts, true};
-  const bool by_columns = s.n > s.m;
-  return {std::max<int64_t>(1, std::max(s.m, s.n) / kFewestRows), by_columns};
+  const int64_t read = s.k * (s.m + s.n), written = s.m * s.n;
+  if (transposes_a(s.transpose) && 2 * parts * written < read) return {parts, Split::depth};
+  if (s.m >= parts * kFewest) return {parts, Split::rows};
+  if (s.n >= parts * kFewest) return {parts, Split::columns};
+  return {std::max<int64_t>(1, std::max(s.m, s.n) / kFewest), s.n > s.m ? Split::columns : Split::rows};
+}
+
+/// Parts of the depth but the first leave their sums, dense, in a buffer.
+bool goes_to_buffer(const Split& split, int64_t i) {
+  return split.axis == Split::depth && i > 0;
 }
 
 MatmulShape part_of(MatmulShape shape, const Split& split, int64_t i) {
-  int64_t& extent = split.by_columns ? shape.n : shape.m;
+  int64_t& extent = split.axis == Split::rows ? shape.m : (split.axis == Split::columns ? shape.n : shape.k);
   extent = split.begin(extent, i + 1) - split.begin(extent, i);
+  if (goes_to_buffer(split, i)) {
+    shape.c_stride = shape.n;
+    shape.accumulate = false;
+  }
   return shape;
 }
 
+int64_t buffer_floats(const MatmulShape& shape, const Split& split) {
+  return split.axis == Split::depth ? (split.parts - 1) * shape.m * shape.n : 0;
+}
+
 void run_part(Context& worker, const MatmulShape& shape, const Split& split, int64_t i, const float* a, const float* b,
-              float* c) {
-  if (split.by_columns) {
+              float* c, float* buffer) {
+  const bool ta = transposes_a(shape.transpose), tb = transposes_b(shape.transpose);
+  if (split.axis == Split::rows) {
+    const int64_t row = split.begin(shape.m, i);
+    a += ta ? row : row * shape.a_stride;
+    c += row * shape.c_stride;
+  } else if (split.axis == Split::columns) {
     const int64_t column = split.begin(shape.n, i);
-    b += transposes_b(shape.transpose) ? column * shape.b_stride : column;
+    b += tb ? column * shape.b_stride : column;
     c += column;
   } else {
-    const int64_t row = split.begin(shape.m, i);
-    a += transposes_a(shape.transpose) ? row : row * shape.a_stride;
-    c += row * shape.c_stride;
+    const int64_t first = split.begin(shape.k, i);
+    a += ta ? first * shape.a_stride : first;
+    b += tb ? first : first * shape.b_stride;
   }
+  if (goes_to_buffer(split, i)) c = buffer + (i - 1) * shape.m * shape.n;
   matmul_onednn(worker, part_of(shape, split, i), a, b, c);
+}
+
+/// to = (from[0] or, with accumulate, to + from[0]) + from[stride] + ..
+void sum_row(const float* from, int64_t parts, int64_t stride, int64_t n, float* to, bool accumulate) {
+  constexpr int64_t kColumns = 256;  // stay in registers and first-level cache
+  for (int64_t begin = 0; begin < n; begin += kColumns) {
+    const int64_t end = std::min(n, begin + kColumns);
+    if (!accumulate) std::copy(from + begin, from + end, to + begin);
+    for (int64_t part = accumulate ? 0 : 1; part < parts; ++part) {
+      const float* terms = from + part * stride;
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) to[i] += terms[i];
+    }
+  }
 }
 
 }  // namespace
@@ -125,8 +162,27 @@ void matmul(Context& ctx, View<const float, 2> A, View<const float, 2> B, View<f
     return;
   }
   const Split split = split_for(shape, ctx.threads());
+  float* buffer = matmul_buffer(ctx, buffer_floats(shape, split));
   for_parts(ctx.team(), split.parts, [&](int64_t part, int thread) {
-    run_part(ctx.worker(thread), shape, split, part, A.data(), B.data(), C.data());
+    run_part(ctx.worker(thread), shape, split, part, A.data(), B.data(), C.data(), buffer);
+  });
+  if (split.axis == Split::depth && split.parts > 1) {
+    sum_products(ctx, View<const float, 3>(buffer, {split.parts - 1, shape.m, shape.n}), C, true);
+  }
+}
+
+void sum_products(Context& ctx, View<const float, 3> parts, View<float, 2> C, bool accumulate) {
+  const int64_t P = parts.extent(0), m = C.extent(0), n = C.extent(1);
+  check_dense("sum_products", "parts", parts, {P, m, n});
+  check_shape("sum_products", "C", C, {m, n});
+  if (P < 1) throw Error(ErrorKind::shape, "no parts", "sum_products");
+  const OperationScope scope(
+      ctx, "sum_products",
+      {.flops = static_cast<double>(parts.size()), .bytes = bytes_of(parts) + bytes_of(C, accumulate ? 2 : 1)});
+  for_ranges(ctx.team(), m, parts.size(), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      sum_row(parts.data() + row * n, P, m * n, n, C.data() + row * C.stride(0), accumulate);
+    }
   });
 }
 
@@ -136,16 +192,18 @@ int64_t matmul_memory(Context& ctx) {
 
 int64_t matmul_memory(Context& ctx, std::span<const MatmulShape> shapes, std::span<const MatmulShape> of_workers) {
   std::vector<MatmulShape> products;
+  int64_t buffer = matmul_buffer_floats(ctx);
   for (const MatmulShape& given : shapes) {
     if (is_empty(given)) continue;
     const MatmulShape shape = with_strides(given);
     const Split split = split_for(shape, ctx.threads());
+    buffer = std::max(buffer, buffer_floats(shape, split));
     for (int64_t i = 0; i < split.parts; ++i) products.push_back(part_of(shape, split, i));
   }
   for (const MatmulShape& shape : of_workers) {
     if (!is_empty(shape)) products.push_back(with_strides(shape));
   }
-  return matmul_onednn_memory(ctx.worker(0), products, ctx.threads());
+  return matmul_onednn_memory(ctx, products) + buffer * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace keel

@@ -20,6 +20,10 @@ enum class Transpose { none, a, b, both };
 KEEL_API void matmul(Context&, View<const float, 2> A, View<const float, 2> B, View<float, 2> C,
                      Transpose transpose = Transpose::none, bool accumulate = false);
 
+/// C = sum over p of parts[p, :, :]  or, with accumulate, C += that, p ascending: products over parts of what is summed,
+/// added up.   parts: [P, m, n], P > 0, dense.  C: [m, n], last axis contiguous.
+KEEL_API void sum_products(Context&, View<const float, 3> parts, View<float, 2> C, bool accumulate);
+
 /// One product, for planning. Extents after op; a row stride of 0 stands for dense rows.
 struct MatmulShape {
   int64_t m = 0, n = 0, k = 0;

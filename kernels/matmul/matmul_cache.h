@@ -32,6 +32,8 @@ struct Context::MatmulCache {
   };
   std::unique_ptr<void, Free> scratchpad;
   int64_t scratchpad_bytes = 0;
+  std::unique_ptr<float, Free> buffer;  ///< sums of parts of products that a team of threads shares
+  int64_t buffer_floats = 0;
   bool packs = false;  ///< some product runs by the library's packing code, which allocates during the call
 };
 

@@ -121,24 +121,46 @@ void matmul_onednn(Context& worker, const MatmulShape& shape, const float* a, co
   }
 }
 
-int64_t matmul_onednn_memory(Context& worker, std::span<const MatmulShape> shapes, int threads) {
+float* matmul_buffer(Context& ctx, int64_t floats) {
+  Cache& cache = ctx.matmul_cache();
+  if (cache.buffer_floats < floats) {
+    cache.buffer.reset();
+    cache.buffer_floats = 0;
+    const int64_t bytes = (floats * static_cast<int64_t>(sizeof(float)) + kPage - 1) / kPage * kPage;
+    cache.buffer.reset(static_cast<float*>(std::aligned_alloc(kPage, bytes)));
+    if (!cache.buffer) throw Error(ErrorKind::memory, "no memory for the partial sums of a matrix product");
+    cache.buffer_floats = floats;
+  }
+  return cache.buffer.get();
+}
+
+int64_t matmul_buffer_floats(Context& ctx) {
+  return ctx.matmul_cache().buffer_floats;
+}
+
+int64_t matmul_onednn_memory(Context& ctx, std::span<const MatmulShape> shapes) {
   use_one_thread();
-  Cache& cache = worker.matmul_cache();
-  int64_t scratchpad = cache.scratchpad_bytes;
-  bool packing = cache.packs;
-  std::unordered_set<MatmulShape, Cache::Hash> fresh;
+  int64_t scratchpad = 0;
+  bool packing = false;
+  std::unordered_set<MatmulShape, Cache::Hash> products;
+  for (int t = 0; t < ctx.threads(); ++t) {
+    const Cache& cache = ctx.worker(t).matmul_cache();
+    scratchpad = std::max(scratchpad, cache.scratchpad_bytes);
+    packing = packing || cache.packs;
+    for (const auto& [shape, product] : cache.products) products.insert(shape);
+  }
   try {
     for (const MatmulShape& shape : shapes) {
-      if (cache.products.contains(shape) || !fresh.insert(shape).second) continue;
-      const Primitive::primitive_desc description = describe(cache, shape);
+      if (!products.insert(shape).second) continue;
+      const Primitive::primitive_desc description = describe(ctx.worker(0).matmul_cache(), shape);
       scratchpad = std::max(scratchpad, scratchpad_bytes(description));
       packing = packing || packs(description);
     }
   } catch (const dnnl::error& e) {
     throw translated(e);
   }
-  const auto products = static_cast<int64_t>(cache.products.size() + fresh.size());
-  return products * kProductBytes + threads * (scratchpad + products * kArgumentBytes + (packing ? kPackingBytes : 0));
+  const auto count = static_cast<int64_t>(products.size());
+  return count * kProductBytes + ctx.threads() * (scratchpad + count * kArgumentBytes + (packing ? kPackingBytes : 0));
 }
 
 }  // namespace keel

@@ -21,8 +21,11 @@ inline bool transposes_b(Transpose t) {
 /// stored (columns, for a single row).
 void matmul_onednn(Context& worker, const MatmulShape& shape, const float* a, const float* b, float* c);
 
-/// Bytes that each of `threads` contexts like this one keeps once all of `shapes` will have run in it; the shapes as
-/// above.
-int64_t matmul_onednn_memory(Context& worker, std::span<const MatmulShape> shapes, int threads);
+/// Memory of the context for this many floats; what it holds in all.
+float* matmul_buffer(Context&, int64_t floats);
+int64_t matmul_buffer_floats(Context&);
+
+/// Bytes that the contexts of all threads keep once all of `shapes` will have run in each; the shapes as above.
+int64_t matmul_onednn_memory(Context&, std::span<const MatmulShape> shapes);
 
 }  // namespace keel

@@ -305,6 +305,30 @@ TEST(Matmul, RefusesRowsItCannotRead) {
               ::testing::HasSubstr(refusal));
 }
 
+TEST(SumProducts, AddUpInOrder) {
+  constexpr int64_t kParts = 3, m = 5, n = 300, stride = 310;
+  std::vector<float> parts(kParts * m * n);
+  for (size_t i = 0; i < parts.size(); ++i) parts[i] = std::sin(static_cast<float>(i)) * std::pow(10.0F, i % 7);
+  for (int threads : {1, 2, 3}) {
+    Context ctx(threads);
+    for (bool accumulate : {false, true}) {
+      std::vector<float> c(m * stride, 0.25F);
+      sum_products(ctx, {parts.data(), {kParts, m, n}}, {c.data(), {m, n}, {stride, 1}}, accumulate);
+      for (int64_t row = 0; row < m; ++row) {
+        for (int64_t column = 0; column < stride; ++column) {
+          const float* terms = &parts[row * n + column];
+          const float first = accumulate ? 0.25F + terms[0] : terms[0];
+          const float expected = column < n ? (first + terms[m * n]) + terms[2 * m * n] : 0.25F;
+          EXPECT_EQ(c[row * stride + column], expected) << row << ", " << column;
+        }
+      }
+    }
+    std::vector<float> c(m * n);
+    EXPECT_THROW(sum_products(ctx, {parts.data(), {0, m, n}}, {c.data(), {m, n}}, true), Error);
+    EXPECT_THROW(sum_products(ctx, {parts.data(), {kParts, m, n}}, {c.data(), {m, n - 1}}, true), Error);
+  }
+}
+
 TEST(MatmulMemory, PredictsWhatTheProductsKeep) {
   const std::vector<float> x(2048 * 256, 1), dy(2048 * 128, 1), w(128 * 256, 1);
   std::vector<float> y(2048 * 128), dx(2048 * 256), dw(128 * 256);

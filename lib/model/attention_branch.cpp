@@ -66,8 +66,12 @@ class AttentionBranches final : public Branches {
   }
 
   void backward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF) override {
-    matmul(ctx, slice(dF, rows), call.parameters.matrix(own_parameters(call).o_proj),
-           slice(d_out_of(dF.extent(0)), rows));
+    const int64_t o_proj = own_parameters(call).o_proj, N = dF.extent(0);
+    matmul(ctx, slice(dF, rows), call.parameters.matrix(o_proj), slice(d_out_of(N), rows));
+    if (call.block_sums == nullptr) return;
+    const BlockSums& sums = *call.block_sums;
+    matmul(ctx, slice(dF, rows), slice(out_of(call.slot, N), rows),
+           sums.part(sums.o, call.parameters.d_matrix(o_proj), rows.block), Transpose::a);
   }
 
   void mix_backward(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2> dF) override {
@@ -75,7 +79,12 @@ class AttentionBranches final : public Branches {
     const SublayerParameters& own = own_parameters(call);
     const int64_t N = dF.extent(0), slot = call.slot;
     const View<float, 2> inputs = attention_inputs(slot, N), out = out_of(slot, N), d_qkv = d_qkv_of(N);
-    matmul(ctx, dF, out, p.d_matrix(own.o_proj), Transpose::a, accumulate);
+    const View<float, 2> d_o = p.d_matrix(own.o_proj);
+    if (call.block_sums != nullptr) {
+      sum_products(ctx, call.block_sums->all(call.block_sums->o, d_o), d_o, accumulate);
+    } else {
+      matmul(ctx, dF, out, d_o, Transpose::a, accumulate);
+    }
     if (own.o_bias >= 0) {
       add_bias_backward(ctx, dF, p.d_vector(own.o_bias), partial(plan_.o_bias_partial, N, dF.extent(1)));
     }
@@ -84,7 +93,7 @@ class AttentionBranches final : public Branches {
                        q_of(d_qkv), k_of(d_qkv), v_of(d_qkv), {arena_.at(plan_.delta), {heads_, N}});
   }
 
-  void backward_in(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF,
+  void backward_in(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF, View<const float, 2> u,
                    View<float, 2> du) override {
     const SublayerParameters& own = own_parameters(call);
     const int64_t N = dF.extent(0);
@@ -95,6 +104,10 @@ class AttentionBranches final : public Branches {
       norm_backward(ctx, call, norm, N, rows, RowSums::of_chunks);
     }
     matmul(ctx, d_qkv, call.parameters.matrix(own.q_proj, own.v_proj), slice(du, rows));
+    if (call.block_sums == nullptr) return;
+    const BlockSums& sums = *call.block_sums;
+    matmul(ctx, d_qkv, slice(u, rows),
+           sums.part(sums.qkv, call.parameters.d_matrix(own.q_proj, own.v_proj), rows.block), Transpose::a);
   }
 
   void add_gradients(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2>,
@@ -102,7 +115,12 @@ class AttentionBranches final : public Branches {
     const ParameterBuffers& p = call.parameters;
     const SublayerParameters& own = own_parameters(call);
     const int64_t N = u.extent(0);
-    matmul(ctx, d_qkv_of(N), u, p.d_matrix(own.q_proj, own.v_proj), Transpose::a, accumulate);
+    const View<float, 2> d_in = p.d_matrix(own.q_proj, own.v_proj);
+    if (call.block_sums != nullptr) {
+      sum_products(ctx, call.block_sums->all(call.block_sums->qkv, d_in), d_in, accumulate);
+    } else {
+      matmul(ctx, d_qkv_of(N), u, d_in, Transpose::a, accumulate);
+    }
     for (const HeadNorm& norm : norms_of(own, call.sublayer.wiring.qkv)) {
       norm_backward(ctx, call, norm, N, {0, N}, RowSums::add_up);
     }

@@ -16,6 +16,19 @@
 
 namespace keel {
 
+/// Where blocks of rows leave their parts of weight gradients, [blocks, out, in] each, before these are added up.
+struct BlockSums {
+  int64_t blocks = 0;
+  float *qkv = nullptr, *o = nullptr, *gate_up = nullptr, *down = nullptr;
+
+  View<float, 2> part(float* sums, const View<float, 2>& gradient, int64_t block) const {
+    return {sums + block * gradient.size(), gradient.extents()};
+  }
+  View<const float, 3> all(const float* sums, const View<float, 2>& gradient) const {
+    return {sums, {blocks, gradient.extent(0), gradient.extent(1)}};
+  }
+};
+
 /// One branch in one pass. Slot i keeps what sublayer i of the list needs for its backward pass; the plan may give several
 /// the same memory.
 struct BranchCall {
@@ -23,6 +36,7 @@ struct BranchCall {
   const FlatBatch& batch;
   const Sublayer& sublayer;
   int64_t slot = 0;
+  const BlockSums* block_sums = nullptr;  ///< backward; null: weight gradients are products over all rows at once
 };
 
 /// The branches F_l of a decoder, attention and feed-forward, without the norms around them, cut into steps: those that
@@ -46,7 +60,8 @@ class Branches {
   /// Also the gradients of what comes after the mix: dF is not read any more.
   virtual void mix_backward(Context&, const BranchCall&, bool accumulate, View<const float, 2> dF) = 0;
   /// du may not share memory with dF or u.
-  virtual void backward_in(Context&, const BranchCall&, Rows, View<const float, 2> dF, View<float, 2> du) = 0;
+  virtual void backward_in(Context&, const BranchCall&, Rows, View<const float, 2> dF, View<const float, 2> u,
+                           View<float, 2> du) = 0;
   /// Gradients of matrices are overwritten or, with accumulate, added to; those of vectors are added to. Before the next
   /// branch of its kind begins its backward pass.
   virtual void add_gradients(Context&, const BranchCall&, bool accumulate, View<const float, 2> dF,

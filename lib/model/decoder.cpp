@@ -28,6 +28,15 @@ RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int threads) 
   return {N, std::clamp(wanted, kFewest, kMost), threads};
 }
 
+int64_t decoder_block_sums(const ModelConfig& config, int64_t N, int threads) {
+  const RowBlocks blocks = decoder_row_blocks(config, N, threads);
+  const int64_t d = config.hidden_size, q = config.query_size(), projections = q + 2 * config.key_value_size(),
+                F = config.intermediate_size;
+  const int64_t gradients = d * (projections + q + 3 * F);
+  const int64_t operands = N * (projections + q + 3 * F + 4 * d);
+  return blocks.count > 1 && 2 * blocks.count * gradients < operands ? blocks.count * gradients : 0;
+}
+
 DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers, const DecoderOptions& options,
                          ArenaPlan& arena) {
   DecoderPlan plan;
@@ -65,8 +74,11 @@ struct Decoder::Pass {
   bool accumulate = false;
   bool recomputes = false;  ///< the start of a segment is restored and its last state is there already
 
+  const BlockSums* block_sums = nullptr;
+
   BranchCall call(const DecoderPlan& plan, int64_t i) const {
-    return {.parameters = parameters, .batch = batch, .sublayer = plan.sublayers[i], .slot = i};
+    return {
+        .parameters = parameters, .batch = batch, .sublayer = plan.sublayers[i], .slot = i, .block_sums = block_sums};
   }
 };
 
@@ -208,6 +220,18 @@ void Decoder::zero_sparse_gradients(const ParameterBuffers& p) {
   }
 }
 
+BlockSums Decoder::block_sums(const RowBlocks& blocks) {
+  const int64_t floats = decoder_block_sums(config_, blocks.rows, ctx_.threads());
+  if (floats == 0) return {};
+  if (std::ssize(block_sums_) < floats) block_sums_.resize(floats);
+  const int64_t d = config_.hidden_size, q = config_.query_size(), F = config_.intermediate_size;
+  BlockSums sums{.blocks = blocks.count, .qkv = block_sums_.data()};
+  sums.o = sums.qkv + blocks.count * d * (q + 2 * config_.key_value_size());
+  sums.gate_up = sums.o + blocks.count * d * q;
+  sums.down = sums.gate_up + blocks.count * d * 2 * F;
+  return sums;
+}
+
 /// What is to be done for sublayer i on the way back, in this order. Rows at a time but for `mix` and `show`.
 struct BackwardStep {
   enum Kind { join, out, mix, in, leave, show };
@@ -246,8 +270,9 @@ bool Decoder::run_backward(const Pass& pass, int64_t first, int64_t end) {
       case BackwardStep::out:
         return branch(i).backward_out(ctx, pass.call(plan_, i), rows, stream_->branch_output_gradient(i));
       case BackwardStep::in:
+        stream_->restore(ctx, p, i, rows);
         return branch(i).backward_in(ctx, pass.call(plan_, i), rows, stream_->branch_output_gradient(i),
-                                     stream_->branch_input_gradient(i));
+                                     stream_->branch_input(i), stream_->branch_input_gradient(i));
       case BackwardStep::leave:
         return stream_->input_backward(ctx, p, i, rows);
       default:
@@ -285,12 +310,15 @@ bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch
   if (!forward(p, batch, observer)) return false;
   if (!accumulate) zero_sparse_gradients(p);
   head(p, batch, scalars, nll, stream_->branch_input_gradient(n), p.d_matrix(p.layout->head));
+  const RowBlocks blocks = decoder_row_blocks(config_, N, ctx_.threads());
+  const BlockSums sums = block_sums(blocks);
   const Pass pass{.parameters = p,
                   .batch = batch,
                   .observer = observer,
-                  .blocks = decoder_row_blocks(config_, N, ctx_.threads()),
+                  .blocks = blocks,
                   .accumulate = accumulate,
-                  .recomputes = true};
+                  .recomputes = true,
+                  .block_sums = sums.blocks > 0 ? &sums : nullptr};
   for_row_blocks(ctx_, pass.blocks, [&](Context& ctx, Rows rows) { stream_->input_backward(ctx, p, n, rows); });
   stream_->add_input_gradients(ctx_, p, n);
   if (observer.gradient) observer.gradient(n, stream_->state_gradient(ctx_, p, n));

@@ -41,6 +41,10 @@ KEEL_API DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublaye
 /// cache, but not so few rows that products lose speed.
 KEEL_API RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int threads);
 
+/// Floats in which blocks of rows leave their parts of weight gradients, beside the plan; 0 where a product over all rows
+/// reads less memory. Each block's part is made while its rows lie in the cache.
+KEEL_API int64_t decoder_block_sums(const ModelConfig& config, int64_t N, int threads);
+
 /// Looks at a pass as it goes by; empty functions are not called. Of sublayer i of the list, in forward order:
 /// branch(i, x_i, F_i), F_i without norm or scale; in backward order from i = n: gradient(i, dL/dx_i), of the sum of the
 /// losses, complete. The views are in device memory and valid during the call; a branch that is computed again is not
@@ -98,6 +102,7 @@ class KEEL_API Decoder {
   Branches& branch(int64_t i) const;
   void head(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
             View<float, 1> nll, View<float, 2> dx, View<float, 2> dW);
+  BlockSums block_sums(const RowBlocks& blocks);
   bool run_sublayers(const Pass& pass, int64_t first, int64_t end);
   bool run_backward(const Pass& pass, int64_t first, int64_t end);
   void zero_sparse_gradients(const ParameterBuffers& parameters);
@@ -109,6 +114,7 @@ class KEEL_API Decoder {
   std::function<bool()> interrupted_;
   std::unique_ptr<ResidualStream> stream_;
   std::unique_ptr<Branches> attention_, mlp_;
+  std::vector<float> block_sums_;
 };
 
 }  // namespace keel

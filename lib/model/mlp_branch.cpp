@@ -33,7 +33,7 @@ class MlpBranches final : public Branches {
   void backward_out(Context&, const BranchCall&, Rows, View<const float, 2>) override {}
   void mix_backward(Context&, const BranchCall&, bool, View<const float, 2>) override {}
 
-  void backward_in(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF,
+  void backward_in(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF, View<const float, 2> u,
                    View<float, 2> du) override {
     const ParameterBuffers& p = call.parameters;
     const SublayerParameters& own = p.layout->sublayers[call.sublayer.index];
@@ -43,6 +43,11 @@ class MlpBranches final : public Branches {
     matmul(ctx, slice(dF, rows), p.matrix(own.down_proj), h);
     swiglu_backward(ctx, h, gate, up, gate, up, h);  // the gradients take the activations' place
     matmul(ctx, gate_up, p.matrix(own.gate_proj, own.up_proj), slice(du, rows));
+    if (call.block_sums == nullptr) return;
+    const BlockSums& sums = *call.block_sums;
+    matmul(ctx, slice(dF, rows), h, sums.part(sums.down, p.d_matrix(own.down_proj), rows.block), Transpose::a);
+    matmul(ctx, gate_up, slice(u, rows), sums.part(sums.gate_up, p.d_matrix(own.gate_proj, own.up_proj), rows.block),
+           Transpose::a);
   }
 
   void add_gradients(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2> dF,
@@ -51,8 +56,15 @@ class MlpBranches final : public Branches {
     const SublayerParameters& own = p.layout->sublayers[call.sublayer.index];
     const int64_t N = u.extent(0);
     const View<float, 2> d_gate_up = gate_up_of(call, N);
-    matmul(ctx, dF, h_of(N), p.d_matrix(own.down_proj), Transpose::a, accumulate);
-    matmul(ctx, d_gate_up, u, p.d_matrix(own.gate_proj, own.up_proj), Transpose::a, accumulate);
+    const View<float, 2> d_down = p.d_matrix(own.down_proj), d_in = p.d_matrix(own.gate_proj, own.up_proj);
+    if (call.block_sums != nullptr) {
+      const BlockSums& sums = *call.block_sums;
+      sum_products(ctx, sums.all(sums.down, d_down), d_down, accumulate);
+      sum_products(ctx, sums.all(sums.gate_up, d_in), d_in, accumulate);
+    } else {
+      matmul(ctx, dF, h_of(N), d_down, Transpose::a, accumulate);
+      matmul(ctx, d_gate_up, u, d_in, Transpose::a, accumulate);
+    }
     if (own.down_bias >= 0) {
       add_bias_backward(ctx, dF, p.d_vector(own.down_bias), partial(plan_.down_bias_partial, N, dF.extent(1)));
     }

@@ -35,9 +35,10 @@ class ResidualStream {
   virtual void begin(Context&, const ParameterBuffers&) = 0;
   /// From the embedding to the input of the first branch.
   virtual void start(Context&, const ParameterBuffers&, Rows) = 0;
-  /// Makes branch_input(i) again from the kept state, i the start of a segment.
+  /// Makes branch_input(i) again from the kept state, with the same bits.
   virtual void restore(Context&, const ParameterBuffers&, int64_t i, Rows) = 0;
-  /// Input of branch i; i = n: input of the output head. Valid until backward if training, else until the next join.
+  /// Input of branch i; i = n: input of the output head. Valid from join(i - 1) or restore(i) until that of i + 2 (i - 2)
+  /// if training, else until the next join.
   virtual View<const float, 2> branch_input(int64_t i) const = 0;
   /// Where branch i writes its output.
   virtual View<float, 2> branch_output(int64_t i) = 0;
@@ -74,7 +75,9 @@ class ResidualStream {
 /// Regions of a single stream x_0 .. x_n:
 ///   u = scale N_in(x),  f = N_br(F),  x' = N_out(a x + b f)         with what each sublayer's wiring has of these
 struct SingleStreamPlan {
-  std::vector<Region<float>> x, normed, u;      ///< streams, N_in(x), branch inputs (= normed without a scale): n + 1
+  std::vector<Region<float>> x, normed, u;      ///< streams, N_in(x), branch inputs (= normed without a scale): n + 1;
+                                                ///< in training the last two share memory by parity,
+                                                ///< but for the head
   std::vector<Region<float>> F;                 ///< branch outputs, n
   std::vector<Region<float>> inner_r, inner_m;  ///< inverse root mean squares and means of the norms
   std::vector<Region<float>> branch_r, branch_m, outer_r, outer_m;
@@ -88,8 +91,8 @@ struct SingleStreamPlan {
   Region<float> observed_gradient, unused_gain;  ///< with observe_gradients
 };
 
-/// Of the options: max_tokens, and what is kept. With `training` that is everything that backward reads: x, u where it is
-/// not x, F where a norm or a learned scale follows it.
+/// Of the options: max_tokens, and what is kept. With `training` that is everything that backward cannot make again in one
+/// sweep: x, and F where a norm or a learned scale follows it.
 SingleStreamPlan plan_single_stream(const ModelConfig&, const std::vector<Sublayer>&, const DecoderOptions&,
                                     ArenaPlan&);
 

@@ -396,8 +396,9 @@ SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector
     const int64_t slot = options.training && i == n ? kHead : options.slot(i);
     const bool starts_segment = options.segment == 0 || i % options.segment == 0 || i == n;
     plan.x.push_back(!options.training ? kept.at(0) : (starts_segment ? kept.at(i) : local.at(slot)));
-    plan.normed.push_back(normed.at_if(at.has_inner(i), slot));
-    plan.u.push_back(scaled.at_if(at.has_input_scale(i), slot));
+    const int64_t parity = slot == kHead ? kHead : (options.training ? i % 2 : 0);
+    plan.normed.push_back(normed.at_if(at.has_inner(i), parity));
+    plan.u.push_back(scaled.at_if(at.has_input_scale(i), parity));
     plan.inner_r.push_back(per_row(at.has_inner(i)));
     plan.inner_m.push_back(per_row(at.inner(i) == NormKind::ln));
     if (i == n) break;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <vector>
 
 #include "keel/base/clock.h"
@@ -14,7 +13,7 @@
 namespace keel {
 namespace {
 
-/// Best of the times of one product within `budget` seconds, at least two runs after the first. Its matrices lie in an
+/// The median of the times of one product within `budget` seconds, of at least three runs after the first. Its matrices lie in an
 /// arena and not on the heap, which would keep them as its own: a run has less memory to plan then.
 double time_product(Context& ctx, const MatmulShape& shape, double budget) {
   const bool ta = shape.transpose == Transpose::a || shape.transpose == Transpose::both;
@@ -32,15 +31,17 @@ double time_product(Context& ctx, const MatmulShape& shape, double budget) {
   const View<float, 2> B(arena.at(b), stored(shape.k, shape.n, tb));
   const View<float, 2> C(arena.at(c), {shape.m, shape.n});
   matmul(ctx, A, B, C, shape.transpose, shape.accumulate);
-  double best = std::numeric_limits<double>::infinity();
+  std::vector<double> times;
   const Stopwatch total;
-  for (int run = 0; run < 2 || total.seconds() < budget; ++run) {
+  while (times.size() < 3 || total.seconds() < budget) {
     throw_if_stopped();
     const Stopwatch watch;
     matmul(ctx, A, B, C, shape.transpose, shape.accumulate);
-    best = std::min(best, watch.seconds());
+    times.push_back(watch.seconds());
   }
-  return best;
+  const auto middle = times.begin() + std::ssize(times) / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
 }
 
 }  // namespace

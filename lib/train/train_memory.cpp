@@ -140,6 +140,8 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
     for (const MatmulShape& shape : sampling_products(settings)) shapes.push_back(shape);
     libraries += sample_sizes(settings).host_bytes(settings.model.vocab_size);
   }
+  libraries += decoder_block_sums(settings.model, memory.decoder.options.max_tokens, ctx.threads()) *
+               static_cast<int64_t>(sizeof(float));
   return {.arena_bytes = memory.arena.total_bytes(),
           .library_bytes = libraries + matmul_memory(ctx, shapes, of_workers)};
 }

@@ -33,6 +33,7 @@ struct RowBlocks {
     const int64_t even = chunk_count(count, threads) * threads;
     if (threads > 1 && even <= chunks) count = even;
   }
+  int64_t most_rows() const { return std::min(chunk_count(chunk_count(rows), count) * kReductionRows, rows); }
   Rows at(int64_t block) const {
     const int64_t chunks = chunk_count(rows);
     return {chunks * block / count * kReductionRows, std::min(chunks * (block + 1) / count * kReductionRows, rows),

@@ -17,6 +17,25 @@ constexpr int64_t kLanes = 4;
 
 using Vec = float __attribute__((vector_size(kLanes * sizeof(float))));
 
+/// Stores past the caches where the instruction set can and p is aligned to a register: for what is not read again soon.
+[[gnu::always_inline]] inline void store_past_caches(float* p, Vec v) {
+#if defined(__AVX512F__)
+  if (reinterpret_cast<uintptr_t>(p) % sizeof v == 0) return __builtin_ia32_movntps512(p, v);
+#elif defined(__AVX__)
+  if (reinterpret_cast<uintptr_t>(p) % sizeof v == 0) return __builtin_ia32_movntps256(p, v);
+#elif defined(__SSE__)
+  if (reinterpret_cast<uintptr_t>(p) % sizeof v == 0) return __builtin_ia32_movntps(p, v);
+#endif
+  __builtin_memcpy(p, &v, sizeof v);
+}
+
+/// Orders stores past the caches before what other threads are told afterwards.
+inline void finish_stores_past_caches() {
+#if defined(__SSE__)
+  __builtin_ia32_sfence();
+#endif
+}
+
 inline float sum4(float __attribute__((vector_size(16))) v) {
   return (v[0] + v[2]) + (v[1] + v[3]);
 }
@@ -43,6 +62,7 @@ struct Columns {
     return v;
   }
   [[gnu::always_inline]] void store(float* row, Vec v) const { __builtin_memcpy(row + c, &v, sizeof v); }
+  [[gnu::always_inline]] void store_past_caches(float* row, Vec v) const { KEEL_ISA::store_past_caches(row + c, v); }
   /// v with 0 in lanes beyond the row.
   [[gnu::always_inline]] Vec keep(Vec v) const { return v; }
 };
@@ -58,6 +78,7 @@ struct LastColumns {
   void store(float* row, Vec v) const {
     for (int64_t i = 0; i < n; ++i) row[c + i] = v[i];
   }
+  void store_past_caches(float* row, Vec v) const { store(row, v); }
   Vec keep(Vec v) const {
     Vec kept{};
     for (int64_t i = 0; i < n; ++i) kept[i] = v[i];

@@ -98,6 +98,7 @@ TEST(RowBlocks, BeginOnChunksAndCoverAllRows) {
           EXPECT_EQ(rows.begin % kReductionRows, 0);
           EXPECT_GT(rows.end, rows.begin);
           end = rows.end;
+          EXPECT_LE(rows.count(), blocks.most_rows());
         }
         EXPECT_EQ(end, N) << wanted << ", " << threads;
       }

@@ -6,12 +6,18 @@
 
 namespace keel {
 
-void swiglu(Context& ctx, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h) {
+void swiglu(Context& ctx, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h,
+            View<float, 2> kept_gate, View<float, 2> kept_up) {
   check_shape("swiglu", "gate", gate, gate.extents());
   check_shape("swiglu", "up", up, gate.extents());
   check_shape("swiglu", "h", h, gate.extents());
-  const OperationScope scope(ctx, "swiglu", {.flops = 24 * static_cast<double>(h.size()), .bytes = bytes_of(h, 3)});
-  KEEL_CALL_ISA(ctx.isa(), swiglu(gate, up, h, ctx.team()));
+  if (kept_gate || kept_up) {
+    check_shape("swiglu", "kept_gate", kept_gate, gate.extents());
+    check_shape("swiglu", "kept_up", kept_up, gate.extents());
+  }
+  const OperationScope scope(ctx, "swiglu",
+                             {.flops = 24 * static_cast<double>(h.size()), .bytes = bytes_of(h, kept_up ? 5 : 3)});
+  KEEL_CALL_ISA(ctx.isa(), swiglu(gate, up, h, kept_gate, kept_up, ctx.team()));
 }
 
 void swiglu_backward(Context& ctx, View<const float, 2> dh, View<const float, 2> gate, View<const float, 2> up,

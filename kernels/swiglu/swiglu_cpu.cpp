@@ -1,6 +1,7 @@
 #include "keel/kernels/swiglu/swiglu_cpu.h"
 
 #include "keel/kernels/common/parallel.h"
+#include "keel/kernels/common/simd.h"
 #include "keel/kernels/common/vector_math.h"
 
 namespace keel::KEEL_ISA {
@@ -9,6 +10,10 @@ namespace {
 void forward_row(const float* gate, const float* up, int64_t columns, float* h) {
 #pragma omp simd
   for (int64_t i = 0; i < columns; ++i) h[i] = gate[i] * vector_sigmoid(gate[i]) * up[i];
+}
+
+void copy_past_caches(const float* from, int64_t columns, float* to) {
+  for_columns(columns, [&](auto at) { at.store_past_caches(to, at.load(from)); });
 }
 
 template <bool kWithH>
@@ -29,15 +34,19 @@ void backward_row(const float* dh, const float* gate, const float* up, int64_t c
 
 }  // namespace
 
-void swiglu(View<const float, 2> gate, View<const float, 2> up, View<float, 2> h, Threads threads) {
+void swiglu(View<const float, 2> gate, View<const float, 2> up, View<float, 2> h, View<float, 2> kept_gate,
+            View<float, 2> kept_up, Threads threads) {
   const int64_t rows = gate.extent(0), columns = gate.extent(1);
-  const float *gate_data = gate.data(), *up_data = up.data();
-  float* h_data = h.data();
-  const int64_t gate_stride = gate.stride(0), up_stride = up.stride(0), h_stride = h.stride(0);
+  const auto row_of = [](const auto& view, int64_t r) { return view.data() + r * view.stride(0); };
   for_ranges(threads, rows, rows * columns, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      forward_row(gate_data + r * gate_stride, up_data + r * up_stride, columns, h_data + r * h_stride);
+      if (kept_gate) {
+        copy_past_caches(row_of(gate, r), columns, row_of(kept_gate, r));
+        copy_past_caches(row_of(up, r), columns, row_of(kept_up, r));
+      }
+      forward_row(row_of(gate, r), row_of(up, r), columns, row_of(h, r));
     }
+    finish_stores_past_caches();
   });
 }
 

@@ -78,6 +78,12 @@ void check_forward(const Case& c) {
     swiglu(ctx, gate.view(), up.view(), h.view());
     testing::expect_close(h.values(), expected, tolerance, "h");
     EXPECT_TRUE(h.intact());
+    GuardedMatrix kept_gate(c.rows, c.columns, c.pad, c.misalign),
+        kept_up(c.rows, c.columns, c.pad + 3, c.misalign + 1);
+    swiglu(ctx, gate.view(), up.view(), h.view(), kept_gate.view(), kept_up.view());
+    testing::expect_close(h.values(), expected, tolerance, "h, with copies");
+    EXPECT_TRUE(kept_gate.values() == p.gate && kept_up.values() == p.up);
+    EXPECT_TRUE(kept_gate.intact() && kept_up.intact());
     GuardedMatrix same_up(c.rows, c.columns, p.up, c.pad, c.misalign);
     swiglu(ctx, gate.view(), same_up.view(), same_up.view());
     testing::expect_close(same_up.values(), expected, tolerance, "h is up");
@@ -147,6 +153,8 @@ TEST(Swiglu, ShapesThatDisagree) {
   const View<float, 2> x(memory.data(), {2, 8}), wrong(memory.data(), {2, 7});
   EXPECT_THROW(swiglu(ctx, x, wrong, x), Error);
   EXPECT_THROW(swiglu(ctx, x, x, View<float, 2>()), Error);
+  EXPECT_THROW(swiglu(ctx, x, x, x, x), Error);
+  EXPECT_THROW(swiglu(ctx, x, x, x, x, wrong), Error);
   EXPECT_THROW(swiglu_backward(ctx, x, x, x, x, wrong, {}), Error);
   EXPECT_THROW(swiglu_backward(ctx, wrong, x, x, x, x, {}), Error);
   EXPECT_THROW(swiglu_backward(ctx, x, x, x, x, x, wrong), Error);

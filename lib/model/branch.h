@@ -88,6 +88,8 @@ struct MlpPlan {
   Region<float> h;
   Region<float> gate_bias_partial, down_bias_partial;  ///< sums of chunks
 };
+/// Scratch of a context in which `rows` rows run.
+int64_t mlp_scratch_bytes(int64_t intermediate_size, int64_t rows);
 MlpPlan plan_mlp(const ModelConfig&, const std::vector<Sublayer>&, const DecoderOptions&, ArenaPlan&);
 std::unique_ptr<Branches> make_mlp(const ModelConfig&, const MlpPlan&, const Arena&);
 

@@ -37,6 +37,12 @@ int64_t decoder_block_sums(const ModelConfig& config, int64_t N, int threads) {
   return blocks.count > 1 && 2 * blocks.count * gradients < operands ? blocks.count * gradients : 0;
 }
 
+int64_t decoder_thread_bytes(const ModelConfig& config, int64_t N, int threads) {
+  const RowBlocks blocks = decoder_row_blocks(config, N, threads);
+  const int64_t scratch = mlp_scratch_bytes(config.intermediate_size, blocks.most_rows());
+  return blocks.count == 1 ? scratch : threads * scratch;
+}
+
 DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers, const DecoderOptions& options,
                          ArenaPlan& arena) {
   DecoderPlan plan;

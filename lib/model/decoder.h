@@ -45,6 +45,9 @@ KEEL_API RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int 
 /// reads less memory. Each block's part is made while its rows lie in the cache.
 KEEL_API int64_t decoder_block_sums(const ModelConfig& config, int64_t N, int threads);
 
+/// Bytes of scratch in the contexts of threads.
+KEEL_API int64_t decoder_thread_bytes(const ModelConfig& config, int64_t N, int threads);
+
 /// Looks at a pass as it goes by; empty functions are not called. Of sublayer i of the list, in forward order:
 /// branch(i, x_i, F_i), F_i without norm or scale; in backward order from i = n: gradient(i, dL/dx_i), of the sum of the
 /// losses, complete. The views are in device memory and valid during the call; a branch that is computed again is not

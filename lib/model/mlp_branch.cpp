@@ -21,12 +21,17 @@ class MlpBranches final : public Branches {
   void forward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> u, View<float, 2> F) override {
     const ParameterBuffers& p = call.parameters;
     const SublayerParameters& own = p.layout->sublayers[call.sublayer.index];
-    const View<float, 2> gate_up = slice(gate_up_of(call, u.extent(0)), rows);
-    const View<float, 2> h = slice(h_of(u.extent(0)), rows);
-    matmul(ctx, slice(u, rows), p.matrix(own.gate_proj, own.up_proj), gate_up, Transpose::b);
-    if (own.gate_bias >= 0) add_bias(ctx, p.vector(own.gate_bias, own.up_bias), gate_up);
-    swiglu(ctx, gate_up.columns(0, F_), gate_up.columns(F_, 2 * F_), h);
-    matmul(ctx, h, p.matrix(own.down_proj), slice(F, rows), Transpose::b);
+    const Scratch scratch = scratch_of(ctx, rows);
+    const View<float, 2> gate = scratch.gate_up.columns(0, F_), up = scratch.gate_up.columns(F_, 2 * F_);
+    matmul(ctx, slice(u, rows), p.matrix(own.gate_proj, own.up_proj), scratch.gate_up, Transpose::b);
+    if (own.gate_bias >= 0) add_bias(ctx, p.vector(own.gate_bias, own.up_bias), scratch.gate_up);
+    if (plan_.gate_up[call.slot].count > 0) {
+      const View<float, 2> kept = slice(gate_up_of(call, u.extent(0)), rows);
+      swiglu(ctx, gate, up, scratch.h, kept.columns(0, F_), kept.columns(F_, 2 * F_));
+    } else {
+      swiglu(ctx, gate, up, scratch.h);
+    }
+    matmul(ctx, scratch.h, p.matrix(own.down_proj), slice(F, rows), Transpose::b);
     if (own.down_bias >= 0) add_bias(ctx, p.vector(own.down_bias), slice(F, rows));
   }
 
@@ -37,16 +42,23 @@ class MlpBranches final : public Branches {
                    View<float, 2> du) override {
     const ParameterBuffers& p = call.parameters;
     const SublayerParameters& own = p.layout->sublayers[call.sublayer.index];
-    const View<float, 2> gate_up = slice(gate_up_of(call, dF.extent(0)), rows);
-    const View<float, 2> gate = gate_up.columns(0, F_), up = gate_up.columns(F_, 2 * F_);
-    const View<float, 2> h = slice(h_of(dF.extent(0)), rows);
+    const View<float, 2> kept = slice(gate_up_of(call, dF.extent(0)), rows);
+    // Where weight gradients are products over all rows, their operands stay: that of gate and up in the place of these.
+    const bool whole = call.block_sums == nullptr;
+    const Scratch scratch = whole ? Scratch{kept, slice(h_of(dF.extent(0)), rows)} : scratch_of(ctx, rows);
+    const View<float, 2>&d_gate_up = scratch.gate_up, &h = scratch.h;
     matmul(ctx, slice(dF, rows), p.matrix(own.down_proj), h);
-    swiglu_backward(ctx, h, gate, up, gate, up, h);  // the gradients take the activations' place
-    matmul(ctx, gate_up, p.matrix(own.gate_proj, own.up_proj), slice(du, rows));
-    if (call.block_sums == nullptr) return;
+    swiglu_backward(ctx, h, kept.columns(0, F_), kept.columns(F_, 2 * F_), d_gate_up.columns(0, F_),
+                    d_gate_up.columns(F_, 2 * F_), h);
+    if (own.gate_bias >= 0) {
+      add_bias_backward(ctx, d_gate_up, p.d_vector(own.gate_bias, own.up_bias), gate_bias_partial(rows),
+                        RowSums::of_chunks);
+    }
+    matmul(ctx, d_gate_up, p.matrix(own.gate_proj, own.up_proj), slice(du, rows));
+    if (whole) return;
     const BlockSums& sums = *call.block_sums;
     matmul(ctx, slice(dF, rows), h, sums.part(sums.down, p.d_matrix(own.down_proj), rows.block), Transpose::a);
-    matmul(ctx, gate_up, slice(u, rows), sums.part(sums.gate_up, p.d_matrix(own.gate_proj, own.up_proj), rows.block),
+    matmul(ctx, d_gate_up, slice(u, rows), sums.part(sums.gate_up, p.d_matrix(own.gate_proj, own.up_proj), rows.block),
            Transpose::a);
   }
 
@@ -66,21 +78,31 @@ class MlpBranches final : public Branches {
       matmul(ctx, d_gate_up, u, d_in, Transpose::a, accumulate);
     }
     if (own.down_bias >= 0) {
-      add_bias_backward(ctx, dF, p.d_vector(own.down_bias), partial(plan_.down_bias_partial, N, dF.extent(1)));
+      add_bias_backward(ctx, dF, p.d_vector(own.down_bias),
+                        {arena_.at(plan_.down_bias_partial), {chunk_count(N), dF.extent(1)}});
     }
     if (own.gate_bias >= 0) {
-      add_bias_backward(ctx, d_gate_up, p.d_vector(own.gate_bias, own.up_bias),
-                        partial(plan_.gate_bias_partial, N, 2 * F_));
+      add_bias_backward(ctx, d_gate_up, p.d_vector(own.gate_bias, own.up_bias), gate_bias_partial({0, N}),
+                        RowSums::add_up);
     }
   }
 
  private:
+  /// Of a block of rows, in the cache of its thread.
+  struct Scratch {
+    View<float, 2> gate_up, h;
+  };
+  Scratch scratch_of(Context& ctx, Rows rows) const {
+    auto* floats = static_cast<float*>(ctx.scratch(mlp_scratch_bytes(F_, rows.count())));
+    return {{floats, {rows.count(), 2 * F_}}, {floats + rows.count() * 2 * F_, {rows.count(), F_}}};
+  }
   View<float, 2> gate_up_of(const BranchCall& call, int64_t N) const {
     return {arena_.at(plan_.gate_up[call.slot]), {N, 2 * F_}};
   }
   View<float, 2> h_of(int64_t N) const { return {arena_.at(plan_.h), {N, F_}}; }
-  View<float, 2> partial(const Region<float>& region, int64_t N, int64_t width) const {
-    return {arena_.at(region), {chunk_count(N), width}};
+  View<float, 2> gate_bias_partial(Rows rows) const {
+    float* first = arena_.at(plan_.gate_bias_partial) + rows.begin / kReductionRows * 2 * F_;
+    return {first, {chunk_count(rows.count()), 2 * F_}};
   }
 
   MlpPlan plan_;
@@ -90,6 +112,10 @@ class MlpBranches final : public Branches {
 
 }  // namespace
 
+int64_t mlp_scratch_bytes(int64_t intermediate_size, int64_t rows) {
+  return 3 * intermediate_size * rows * static_cast<int64_t>(sizeof(float));
+}
+
 MlpPlan plan_mlp(const ModelConfig& config, const std::vector<Sublayer>& sublayers, const DecoderOptions& options,
                  ArenaPlan& arena) {
   using enum MemoryKind;
@@ -97,9 +123,10 @@ MlpPlan plan_mlp(const ModelConfig& config, const std::vector<Sublayer>& sublaye
   MlpPlan plan;
   ActivationSlots gate_up(arena, 2 * hidden);
   for (int64_t i = 0; i < std::ssize(sublayers); ++i) {
-    plan.gate_up.push_back(gate_up.at_if(sublayers[i].branch == BranchKind::mlp, options.slot(i)));
+    const bool kept = options.training && sublayers[i].branch == BranchKind::mlp;
+    plan.gate_up.push_back(gate_up.at_if(kept, options.slot(i)));
   }
-  plan.h = arena.add<float>(workspace, hidden);
+  if (options.training) plan.h = arena.add<float>(workspace, hidden);
   if (options.training && config.mlp_bias) {
     const int64_t chunks = chunk_count(options.max_tokens);
     plan.gate_bias_partial = arena.add<float>(workspace, chunks * 2 * config.intermediate_size);

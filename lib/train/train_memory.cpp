@@ -142,6 +142,7 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
   }
   libraries += decoder_block_sums(settings.model, memory.decoder.options.max_tokens, ctx.threads()) *
                static_cast<int64_t>(sizeof(float));
+  libraries += decoder_thread_bytes(settings.model, memory.decoder.options.max_tokens, ctx.threads());
   return {.arena_bytes = memory.arena.total_bytes(),
           .library_bytes = libraries + matmul_memory(ctx, shapes, of_workers)};
 }

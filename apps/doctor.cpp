@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -23,12 +24,63 @@ std::string dnnl_version() {
   return fmt::format("{}.{}.{}", v->major, v->minor, v->patch);
 }
 
+/// The newest instruction set that oneDNN makes use of, by its own account, which it gives for x86-64 only.
+std::string dnnl_instruction_set() {
+#if defined(__x86_64__)
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::sse41:
+      return "sse4.1";
+    case dnnl::cpu_isa::avx:
+      return "avx";
+    case dnnl::cpu_isa::avx2:
+      return "avx2";
+    case dnnl::cpu_isa::avx2_vnni:
+      return "avx2_vnni";
+    case dnnl::cpu_isa::avx512_core:
+      return "avx512_core";
+    case dnnl::cpu_isa::avx512_core_vnni:
+      return "avx512_core_vnni";
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return "avx512_core_bf16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "avx512_core_amx";
+    default:
+      break;
+  }
+#endif
+  return "generic";
+}
+
+/// The fastest that this processor runs, whatever KEEL_ISA asks for.
+Isa fastest_isa() {
+  for (Isa isa : {Isa::avx512, Isa::avx2}) {
+    if (isa_available(isa)) return isa;
+  }
+  return Isa::generic;
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
+    if (isa_available(isa)) names.emplace_back(isa_name(isa));
+  }
+  return names;
+}
+
+/// "" where it is not set.
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 /// Those that kernels and oneDNN make use of.
 std::vector<std::string> cpu_features() {
   std::vector<std::string> names;
 #if defined(__x86_64__)
 #define KEEL_FEATURE(name) \
   if (__builtin_cpu_supports(name)) names.emplace_back(name)
+  KEEL_FEATURE("sse4.1");
+  KEEL_FEATURE("sse4.2");
   KEEL_FEATURE("avx");
   KEEL_FEATURE("avx2");
   KEEL_FEATURE("fma");
@@ -43,10 +95,30 @@ std::vector<std::string> cpu_features() {
   return names;
 }
 
+/// What keeps kernels and oneDNN from being as fast as they can be.
+void advise_on_instruction_sets(Json& list) {
+  const Isa fastest = fastest_isa();
+  if (best_isa() != fastest) {
+    list.push_back(
+        fmt::format("KEEL_ISA={} is set: unset it for the faster {}", isa_name(best_isa()), isa_name(fastest)));
+  }
+#if defined(__x86_64__)
+  if (fastest == Isa::generic) list.push_back("no AVX2: kernels run several times slower than on x86-64-v3");
+  if (fastest == Isa::avx2) list.push_back("no AVX-512: matrix products run at about half the rate per core");
+  const bool limited =
+      fastest != Isa::generic && (dnnl_instruction_set() == "sse4.1" || dnnl_instruction_set() == "avx");
+  if (limited || (fastest == Isa::avx512 && dnnl_instruction_set().substr(0, 6) != "avx512")) {
+    list.push_back(fmt::format("oneDNN uses {} only: see that ONEDNN_MAX_CPU_ISA and DNNL_MAX_CPU_ISA are not set",
+                               dnnl_instruction_set()));
+  }
+#else
+  list.push_back("kernels are portable code here: no instruction set beyond the architecture's baseline is used");
+#endif
+}
+
 Json advice(const HostInfo& host, int threads) {
   Json list = Json::array();
-  if (best_isa() == Isa::generic) list.push_back("no AVX2: kernels run several times slower than on x86-64-v3");
-  if (best_isa() == Isa::avx2) list.push_back("no AVX-512: matrix products run at about half the rate per core");
+  advise_on_instruction_sets(list);
   if (!host.gpus.empty()) list.push_back("this version has no CUDA backend: the GPUs are not used");
   if (threads < host.cores)
     list.push_back(fmt::format("{} of {} cores are used: raise --threads", threads, host.cores));
@@ -69,7 +141,11 @@ int doctor(bool as_json, int threads) {
   json["cores"] = host.cores;
   json["threads"] = threads;
   json["cpu_features"] = cpu_features();
+  const std::string asked = environment("KEEL_ISA");
+  json["instruction_sets"] = instruction_sets();
   json["instruction_set"] = isa_name(best_isa());
+  json["instruction_set_asked_for"] = asked.empty() ? Json(nullptr) : Json(asked);
+  json["onednn_instruction_set"] = dnnl_instruction_set();
   json["memory_bytes"] = host.memory_bytes;
   json["gpus"] = host.gpus;
   json["gpu_driver"] = host.gpu_driver.empty() ? Json(nullptr) : Json(host.gpu_driver);
@@ -87,13 +163,14 @@ int doctor(bool as_json, int threads) {
   row("keel", version());
   row("cpu", host.cpu);
   row("cores", fmt::format("{} usable, {} threads would run", host.cores, threads));
-  row("cpu features", fmt::format("{}", fmt::join(cpu_features(), " ")));
-  row("kernels for", isa_name(best_isa()));
+  row("cpu features", cpu_features().empty() ? "none asked for" : fmt::format("{}", fmt::join(cpu_features(), " ")));
+  row("kernels for", fmt::format("{}{}, of {}", isa_name(best_isa()), asked.empty() ? "" : " (KEEL_ISA)",
+                                 fmt::join(instruction_sets(), " ")));
   row("memory", format_bytes(host.memory_bytes));
   row("gpus", host.gpus.empty() ? "none found" : fmt::format("{}", fmt::join(host.gpus, ", ")));
   row("gpu driver", host.gpu_driver.empty() ? "none found" : host.gpu_driver);
   row("cuda backend", "not built in");
-  row("oneDNN", dnnl_version());
+  row("oneDNN", fmt::format("{}, products for {}", dnnl_version(), dnnl_instruction_set()));
   row("free disk here", format_bytes(free_disk_bytes(".")));
   row("would run on", "cpu");
   for (const Json& line : json["advice"]) row("note", line.get<std::string>());

@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
-# tools/install-debian.sh [build|test]: installs the Debian packages that building (or, the default, testing too) needs
-# and that are missing. Asks nothing. Needs root or sudo only when something is missing.
+# tools/install-debian.sh [build|test|libraries] [PACKAGE...]: installs the Debian packages that building (or, the default,
+# testing too) needs and that are missing, and those that are named. Asks nothing. Needs root or sudo only when something
+# is missing. "libraries" installs nothing: it prints what of it is linked, for a build for another architecture.
 set -eu
 
-build=(g++ cmake ninja-build pkg-config libdnnl-dev ocl-icd-opencl-dev libsentencepiece-dev libsimdjson-dev libcli11-dev
-       nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev libzstd-dev zlib1g-dev libssl-dev
-       libpcre2-dev libutf8proc-dev)
-test=(ccache libgtest-dev libgmock-dev libbenchmark-dev python3 python3-jsonschema zsh fish)
+tools=(g++ cmake ninja-build pkg-config)
+libraries=(libdnnl-dev ocl-icd-opencl-dev libsentencepiece-dev libsimdjson-dev libcli11-dev nlohmann-json3-dev
+           libspdlog-dev libfmt-dev libxxhash-dev libzstd-dev zlib1g-dev libssl-dev libpcre2-dev libutf8proc-dev)
+test_tools=(ccache python3 python3-jsonschema zsh fish)
+test_libraries=(libgtest-dev libgmock-dev libbenchmark-dev)
 
-case ${1:-test} in
-  build) packages=("${build[@]}") ;;
-  test) packages=("${build[@]}" "${test[@]}") ;;
-  *) echo "usage: tools/install-debian.sh [build|test]" >&2; exit 2 ;;
+what=${1:-test}
+[ $# = 0 ] || shift
+case $what in
+  build) packages=("${tools[@]}" "${libraries[@]}" "$@") ;;
+  test) packages=("${tools[@]}" "${libraries[@]}" "${test_tools[@]}" "${test_libraries[@]}" "$@") ;;
+  libraries) printf '%s\n' "${libraries[@]}" "${test_libraries[@]}"; exit 0 ;;
+  *) echo "usage: tools/install-debian.sh [build|test|libraries] [PACKAGE...]" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then

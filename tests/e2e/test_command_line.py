@@ -94,6 +94,35 @@ class Doctor(ToolTest):
         self.assertRegex(text, "(?m)^gpus +" + re.escape(", ".join(found["gpus"]) or "none found") + "$")
         self.assertRegex(text, r"(?m)^cpu features +\S")
 
+    def test_says_which_path_is_used(self):
+        def doctor(**changes):
+            """Its JSON and text, and the advice about instruction sets that ends in something to do."""
+            environment = {name: value for name, value in os.environ.items() if not name.endswith(("KEEL_ISA", "MAX_CPU_ISA"))}
+            found, text = (self.check("keel-train", "--doctor", *json_flag, env={**environment, **changes}).stdout for json_flag in (["--json"], []))
+            found = json.loads(found)
+            for line in found["advice"]:
+                self.assertIn(line, text)
+            return found, text, [line for line in found["advice"] if "set" in line]
+
+        found, text, _ = doctor()
+        runs = found["instruction_sets"]
+        self.assertEqual(runs, ["generic", "avx2", "avx512"][:len(runs)])
+        self.assertEqual((found["instruction_set"], found["instruction_set_asked_for"]), (runs[-1], None))
+        self.assertIn(f"kernels for     {runs[-1]}, of {' '.join(runs)}\n", text)
+        self.assertIn(f", products for {found['onednn_instruction_set']}\n", text)
+        self.assertFalse([line for line in found["advice"] if "KEEL_ISA" in line or "MAX_CPU_ISA" in line])
+        found, text, advice = doctor(KEEL_ISA="generic")
+        self.assertEqual((found["instruction_set"], found["instruction_set_asked_for"]), ("generic", "generic"))
+        self.assertIn("kernels for     generic (KEEL_ISA), of ", text)
+        expected = [f"KEEL_ISA=generic is set: unset it for the faster {runs[-1]}"] if len(runs) > 1 else []
+        self.assertEqual([line for line in advice if "KEEL_ISA" in line], expected)
+        found, text, advice = doctor(ONEDNN_MAX_CPU_ISA="SSE41")
+        if "sse4.1" in found["cpu_features"]:
+            self.assertEqual(found["onednn_instruction_set"], "sse4.1")
+            self.assertEqual([line for line in advice if "MAX_CPU_ISA" in line] != [], len(runs) > 1)
+        for isa in {"avx2", "avx512"} - set(runs):
+            self.assertIn("this processor has no " + isa, self.check("keel-train", "--doctor", code=2, env={**os.environ, "KEEL_ISA": isa}).stderr)
+
 
 class Wiring(ToolTest):
     KEEL = ("wiring", "--scheme", "keel", "--blocks", "3")

@@ -32,9 +32,6 @@ $bin/keel-tokenize encode $input/shakespeare.txt --documents '<|endoftext|>' --t
   --val-fraction 0.1 --out "$out/data"
 
 say "3/6 training 64 sublayers, twice"
-# The model is small and the threads meet often: on a machine that does something else besides, threads that wait by
-# spinning would make this many times slower.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 for scheme in keel pre; do
   $bin/keel-train --config $input/keel-64.json --set model.residual_scheme=$scheme --data "$out/data" --out "$out/$scheme" \
     --set 'validate.sample.prompts=["ROMEO:\nO, she doth"]' --set validate.sample.every_steps=200 --set validate.sample.tokens=24 "$@"

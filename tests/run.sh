@@ -36,8 +36,6 @@ if $build_only; then
 fi
 
 echo "== running the tests, larger test data: ${KEEL_TEST_DATA:-none (KEEL_TEST_DATA is not set)}"
-# Tests run side by side: threads that wait by spinning would take the time of those that work.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 results=build/$preset/test-results.xml
 rm -f "$results"
 status=0

@@ -144,17 +144,17 @@ TEST(VectorMath, ExpIsWithinTwoUlpEverywhere) {
   }
 }
 
-TEST(VectorMath, SigmoidIsWithinThreeUlpEverywhere) {
+TEST(VectorMath, SigmoidIsWithinThreeAndAHalfUlpEverywhere) {
   for (const Variant& v : kVariants) {
     if (!isa_available(v.isa)) continue;
-    expect_within(v.sigmoid, exact_sigmoid, 3, -104, 20, std::string("sigmoid, ") + isa_name(v.isa));
+    expect_within(v.sigmoid, exact_sigmoid, 3.5, -104, 20, std::string("sigmoid, ") + isa_name(v.isa));
   }
 }
 
 // Minutes of work, so only when asked for (CONTRIBUTING.md): all 2^32 floats.
 TEST(VectorMath, DISABLED_EveryFloat) {
   expect_all_within(&Variant::exp, exact_exp, 2, "exp");
-  expect_all_within(&Variant::sigmoid, exact_sigmoid, 3, "sigmoid");
+  expect_all_within(&Variant::sigmoid, exact_sigmoid, 3.5, "sigmoid");
 }
 
 TEST(VectorMath, EndsOfTheRange) {

@@ -66,9 +66,9 @@ TEST(SwigluReference, BackwardIsTheComplexStepOfForward) {
 void check_forward(const Case& c) {
   const Problem p(c);
   const auto expected = reference::swiglu(widen<double>(p.gate), widen<double>(p.up));
-  // sigma within 3 ulp = 6 u, two products.
+  // sigma within 3.5 ulp = 7 u, two products.
   const auto tolerance = [&](int64_t i) {
-    return 8 * kUnitFp32 * std::abs(expected[i]) +
+    return 9 * kUnitFp32 * std::abs(expected[i]) +
            4 * kSmallest * (1 + std::abs(static_cast<double>(p.gate[i]) * p.up[i]));
   };
   for_each_context([&](Context& ctx) {
@@ -107,8 +107,8 @@ void check_backward(const Case& c) {
   const auto gate_tolerance = [&](int64_t i) {
     const double x = gate_d[i], sigma = 1 / (1 + std::exp(-x)), complement = 1 / (1 + std::exp(x));
     const double scale = std::abs(dh_d[i] * up_d[i]), sum = 1 + std::abs(x) * complement;
-    // sigma and its complement within 6 u each, their sum and products.
-    return 20 * kUnitFp32 * scale * sigma * sum + 4 * kSmallest * (1 + scale * sum);
+    // sigma and its complement within 7 u each, their sum and products.
+    return 22 * kUnitFp32 * scale * sigma * sum + 4 * kSmallest * (1 + scale * sum);
   };
   const auto up_tolerance = [&](int64_t i) {
     return 9 * kUnitFp32 * std::abs(expected.d_up[i]) + 4 * kSmallest * (1 + std::abs(dh_d[i] * gate_d[i]));

@@ -6,6 +6,7 @@
 
 #include "keel/base/signals.h"
 #include "keel/eval/python_random.h"
+#include "keel/kernels/common/parallel.h"
 
 namespace keel {
 namespace {
@@ -46,9 +47,9 @@ std::optional<double> perplexity_bootstrap(std::span<const double> log_likelihoo
   const auto n = static_cast<double>(log_likelihoods.size());
   std::vector<double> replicates(iterations);
   const int64_t blocks = (iterations + kBlock - 1) / kBlock;
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
-  for (int64_t block = 0; block < blocks; ++block) {
-    if (stop_requested()) continue;
+  ThreadTeam team(threads);
+  for_parts({&team, threads}, blocks, [&](int64_t block, int) {
+    if (stop_requested()) return;
     PythonRandom random(static_cast<uint64_t>(block));
     for (int64_t i = block * kBlock; i < std::min(iterations, (block + 1) * kBlock); ++i) {
       double sum = 0;
@@ -57,7 +58,7 @@ std::optional<double> perplexity_bootstrap(std::span<const double> log_likelihoo
       }
       replicates[i] = std::exp(-(sum / n));
     }
-  }
+  });
   throw_if_stopped();
   return deviation_of(replicates);
 }

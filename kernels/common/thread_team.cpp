@@ -43,13 +43,14 @@ bool spin(bool allowed, Done done) {
   return false;
 }
 
-/// Threads of the team take no signals: those are the main thread's.
+/// Threads of the team take no signals but those of their own faults: the others are the main thread's.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
+    sigset_t others;
+    sigfillset(&others);
+    for (const int own : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT}) sigdelset(&others, own);
+    pthread_sigmask(SIG_SETMASK, &others, &before_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   SignalsBlocked(const SignalsBlocked&) = delete;

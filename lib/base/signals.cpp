@@ -53,9 +53,25 @@ void handle_lost_files(std::string_view tool) {
   std::copy_n(line.begin(), lost_file_line_bytes, lost_file_line.begin());
   struct sigaction action {};
   action.sa_sigaction = on_lost_file;
-  action.sa_flags = SA_SIGINFO;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   (void)::sigemptyset(&action.sa_mask);
   (void)::sigaction(SIGBUS, &action, nullptr);
+}
+
+/// What a handler's frame takes, which grows with the registers of a processor, many times over.
+size_t handler_stack_bytes() {
+  constexpr int64_t kFewest = 64 << 10;
+  return static_cast<size_t>(std::max<int64_t>(kFewest, 4 * ::sysconf(_SC_MINSIGSTKSZ)));
+}
+
+/// Handlers of this thread run on a stack of their own: generated code of a matrix product may point the stack register
+/// into a buffer on the heap, and a handler would overwrite what lies below (oneDNN issue 4845, up to 3.11).
+void use_handler_stack() {
+  static char* const memory = new char[handler_stack_bytes()];  // lives as long as the process
+  stack_t stack{};
+  stack.ss_sp = memory;
+  stack.ss_size = handler_stack_bytes();
+  (void)::sigaltstack(&stack, nullptr);
 }
 
 bool is_ignored(int signal) {
@@ -66,10 +82,11 @@ bool is_ignored(int signal) {
 }  // namespace
 
 void install_signal_handlers(std::string_view tool) {
+  use_handler_stack();
   if constexpr (!kSanitized) handle_lost_files(tool);
   struct sigaction action {};
   action.sa_handler = on_stop;
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   (void)::sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) (void)::sigaction(signal, &action, nullptr);
   if (!is_ignored(SIGHUP)) (void)::sigaction(SIGHUP, &action, nullptr);

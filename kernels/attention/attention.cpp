@@ -40,9 +40,9 @@ void check_dense(const char* name, const View<const float, 2>& x, int64_t heads,
 void check_sequences(const View<const int32_t, 1>& cu_seqlens, int64_t tokens) {
   if (cu_seqlens.extent(0) < 1 || !cu_seqlens.is_dense()) fail("expected [sequences + 1], dense", "cu_seqlens");
   const int64_t sequences = cu_seqlens.extent(0) - 1;
-  bool ascending = cu_seqlens(0) == 0 && cu_seqlens(sequences) == tokens;
+  bool ascending = cu_seqlens(0) >= 0 && cu_seqlens(sequences) <= tokens;
   for (int64_t s = 0; s < sequences; ++s) ascending &= cu_seqlens(s) <= cu_seqlens(s + 1);
-  if (!ascending) fail("does not ascend from 0 to the number of queries, " + std::to_string(tokens), "cu_seqlens");
+  if (!ascending) fail("does not ascend within 0 .. the number of queries, " + std::to_string(tokens), "cu_seqlens");
 }
 
 void check_pages(const KeysValues& kv, const View<const int32_t, 1>& cu_seqlens) {
@@ -119,6 +119,10 @@ double key_bytes(const AttentionSizes& z, const int32_t* kv_lengths) {
   return keys * static_cast<double>(z.kv_heads * z.head_dim) * sizeof(float);
 }
 
+double query_bytes(const AttentionSizes& z) {
+  return static_cast<double>(z.attending() * z.heads * z.head_dim) * sizeof(float);
+}
+
 void give_scratch(Context& context, AttentionSizes& sizes, int64_t floats) {
   sizes.scratch_floats = floats;
   sizes.scratch =
@@ -143,7 +147,7 @@ void attention(Context& context, View<const float, 3> q, const KeysValues& kv, V
   check_rows("out", out, sizes.tokens, sizes.heads, sizes.head_dim);
   if (lse) check_dense("lse", lse, sizes.heads, sizes.tokens);
   if (paged) check_pages(kv, cu_seqlens);
-  if (sizes.tokens == 0) return;
+  if (sizes.attending() == 0) return;
   give_scratch(context, sizes, KEEL_CALL_ISA(context.isa(), attention_forward_scratch(sizes.head_dim)));
   const AttentionForward arguments{.sizes = sizes,
                                    .q = rows_of(q),
@@ -157,7 +161,7 @@ void attention(Context& context, View<const float, 3> q, const KeysValues& kv, V
                                    .page_size = kv.page_size};
   const OperationScope scope(context, "attention",
                              {.flops = 4 * score_flops(sizes, arguments.kv_lengths),
-                              .bytes = bytes_of(q, 2) + 2 * key_bytes(sizes, arguments.kv_lengths)});
+                              .bytes = 2 * query_bytes(sizes) + 2 * key_bytes(sizes, arguments.kv_lengths)});
   KEEL_CALL_ISA(context.isa(), attention_forward(arguments));
 }
 
@@ -176,7 +180,7 @@ void attention_backward(Context& context, View<const float, 3> d_out, View<const
   }
   check_dense("lse", lse, sizes.heads, sizes.tokens);
   check_dense("delta", delta, sizes.heads, sizes.tokens);
-  if (sizes.tokens == 0) return;
+  if (sizes.attending() == 0) return;
   give_scratch(context, sizes, KEEL_CALL_ISA(context.isa(), attention_backward_scratch(sizes.head_dim)));
   const AttentionBackward arguments{.sizes = sizes,
                                     .d_out = rows_of(d_out),
@@ -191,7 +195,7 @@ void attention_backward(Context& context, View<const float, 3> d_out, View<const
                                     .delta = delta.data()};
   const OperationScope scope(
       context, "attention backward",
-      {.flops = 10 * score_flops(sizes, nullptr), .bytes = bytes_of(q, 4) + 4 * key_bytes(sizes, nullptr)});
+      {.flops = 10 * score_flops(sizes, nullptr), .bytes = 4 * query_bytes(sizes) + 4 * key_bytes(sizes, nullptr)});
   KEEL_CALL_ISA(context.isa(), attention_backward(arguments));
 }
 

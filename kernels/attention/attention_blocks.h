@@ -10,7 +10,7 @@ namespace keel::KEEL_ISA {
 namespace {
 
 /// Numbers the blocks of all sequences without a list: block b of sequence s, `block` rows of the sequence's
-/// tokens * rows_per_token rows, has number cu_seqlens[s] * rows_per_token / block + s + b. Some numbers stay unused.
+/// tokens * rows_per_token rows, has number (cu_seqlens[s] - cu_seqlens[0]) * rows_per_token / block + s + b. Some numbers stay unused.
 struct Blocks {
   const AttentionSizes& sizes;
   int64_t rows_per_token, block;
@@ -19,7 +19,9 @@ struct Blocks {
     int64_t sequence, first_row, rows;  ///< rows <= 0: no such block
   };
 
-  int64_t first_of(int64_t sequence) const { return sizes.cu_seqlens[sequence] * rows_per_token / block + sequence; }
+  int64_t first_of(int64_t sequence) const {
+    return (sizes.cu_seqlens[sequence] - sizes.cu_seqlens[0]) * rows_per_token / block + sequence;
+  }
   int64_t count() const { return first_of(sizes.sequences); }
   Place place(int64_t number) const {
     int64_t low = 0, high = sizes.sequences - 1;  // the last sequence with first_of(sequence) <= number

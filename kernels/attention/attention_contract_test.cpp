@@ -44,6 +44,49 @@ std::vector<float> rows(const std::vector<float>& x, int64_t width, int64_t begi
   return {x.begin() + begin * width, x.begin() + end * width};
 }
 
+/// Sequences [first, end) of a batch alone, in the buffers of all.
+void run_part(Context& context, const AttentionShape& s, const Inputs& in, int64_t first, int64_t end, Packed& qkv,
+              Packed& gradients, Part& out, Guarded<float>& lse, Guarded<float>& delta) {
+  const View<const int32_t, 1> part = sequences(s).slice(first, end + 1);
+  const View<const float, 3> d_out(in.d_out.data(), {s.tokens(), s.heads, s.head_dim});
+  const View<float, 2> lse_view(lse.get(), {s.heads, s.tokens()});
+  attention(context, qkv.q.view(), {.keys = qkv.k.view(), .values = qkv.v.view()}, part, static_cast<float>(s.scale),
+            s.window, out.view(), lse_view);
+  attention_backward(context, d_out, qkv.q.view(), qkv.k.view(), qkv.v.view(), out.view(), lse_view, part,
+                     static_cast<float>(s.scale), s.window, gradients.q.view(), gradients.k.view(), gradients.v.view(),
+                     {delta.get(), {s.heads, s.tokens()}});
+}
+
+TEST(Attention, PartsOfABatchGiveWhatTheWholeGives) {
+  const AttentionShape s = make_shape({37, 0, 150, 64, 130}, 4, 2, 12);
+  const Inputs in = make_inputs(s);
+  for (Isa isa : isas()) {
+    Context context(2, isa);
+    const Results whole = run(context, s, in);
+    Packed qkv(s), gradients(s);
+    qkv.q.assign(in.q);
+    qkv.k.assign(in.k);
+    qkv.v.assign(in.v);
+    const int64_t width = s.heads * s.head_dim;
+    Guarded<float> out_buffer(s.tokens() * width), lse(s.heads * s.tokens()), delta(s.heads * s.tokens());
+    Part out(out_buffer, 0, width, s.tokens(), s.heads, s.head_dim);
+    run_part(context, s, in, 2, 4, qkv, gradients, out, lse, delta);
+    for (const std::vector<float>& x : {out.values(), gradients.q.values(), lse.values(), delta.values()}) {
+      EXPECT_EQ(std::count_if(x.begin(), x.end(), [](float v) { return std::isnan(v); }),
+                std::ssize(x) / s.tokens() * (37 + 130))
+          << "rows outside the part stay as they were";
+    }
+    run_part(context, s, in, 0, 2, qkv, gradients, out, lse, delta);
+    run_part(context, s, in, 4, 5, qkv, gradients, out, lse, delta);
+    const Results parts{.out = out.values(),
+                        .lse = lse.values(),
+                        .dq = gradients.q.values(),
+                        .dk = gradients.k.values(),
+                        .dv = gradients.v.values()};
+    EXPECT_TRUE(parts == whole) << isa_name(isa);
+  }
+}
+
 TEST(Attention, NeighboursInTheBatchChangeNoBits) {
   for (int64_t window : {0, 50}) {
     const AttentionShape batch = make_shape({37, 150, 3}, 4, 2, 12, window),
@@ -233,7 +276,7 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   expect_refused([&] { flat(t, kv, kv, tensor(5, 2, 8)); }, "out");
   expect_refused([&] { flat(t, kv, kv, t, {x.data(), {5, 4}}); }, "lse");
   expect_refused([&] { flat({x.data(), {5, 4, 8}, {32, 1, 4}}, kv, kv, t); }, "q [");
-  for (const std::vector<int32_t>& wrong : {std::vector<int32_t>{0, 2, 4}, {1, 2, 5}, {0, 6, 5}}) {
+  for (const std::vector<int32_t>& wrong : {std::vector<int32_t>{0, 2, 6}, {-1, 2, 5}, {0, 6, 5}}) {
     cu = wrong;
     expect_refused([&] { flat(t, kv, kv, t); }, "cu_seqlens");
   }

@@ -28,6 +28,9 @@ struct AttentionSizes {
   Threads threads;
   float* scratch;          ///< 64-byte aligned
   int64_t scratch_floats;  ///< of each thread, a multiple of 16
+
+  /// Tokens of the sequences.
+  [[gnu::always_inline]] int64_t attending() const { return cu_seqlens[sequences] - cu_seqlens[0]; }
 };
 
 struct AttentionForward {

@@ -322,7 +322,7 @@ void attention_forward(const AttentionForward& a) {
   const AttentionSizes& z = a.sizes;
   const int64_t group = z.heads / z.kv_heads;
   int64_t block_rows = kBlockRows;
-  while (block_rows > kLanes && z.tokens * z.heads < 4 * z.threads.count * block_rows) block_rows /= 2;
+  while (block_rows > kLanes && z.attending() * z.heads < 4 * z.threads.count * block_rows) block_rows /= 2;
   const Blocks blocks{z, group, block_rows};
   const int64_t count = blocks.count() * z.kv_heads;
   const Layout layout(z.head_dim);

@@ -22,22 +22,26 @@ View<T, Rank> slice(const View<T, Rank>& x, Rows rows) {
   return x.slice(rows.begin, rows.end);
 }
 
-/// How N rows are cut into blocks that begin on chunks of kReductionRows.
+/// How N rows are cut into blocks that begin on multiples of `unit`, itself a multiple of kReductionRows.
 struct RowBlocks {
-  int64_t rows = 0, count = 1;
+  int64_t rows = 0, count = 1, unit = kReductionRows;
 
   /// About `wanted` rows a block, and where there are enough rows the same number of blocks for each thread.
-  RowBlocks(int64_t N, int64_t wanted, int threads) : rows(N) {
-    const int64_t chunks = chunk_count(N);
-    count = std::max<int64_t>(1, std::min((N + wanted - 1) / wanted, chunks));
+  RowBlocks(int64_t N, int64_t wanted, int threads, int64_t unit = kReductionRows) : rows(N), unit(unit) {
+    const int64_t units = chunk_count(N, unit);
+    count = std::max<int64_t>(1, std::min(chunk_count(N, wanted), units));
     const int64_t even = chunk_count(count, threads) * threads;
-    if (threads > 1 && even <= chunks) count = even;
+    if (threads > 1 && even <= units) count = even;
   }
-  int64_t most_rows() const { return std::min(chunk_count(chunk_count(rows), count) * kReductionRows, rows); }
+  int64_t most_rows() const { return std::min(chunk_count(chunk_count(rows, unit), count) * unit, rows); }
   Rows at(int64_t block) const {
-    const int64_t chunks = chunk_count(rows);
-    return {chunks * block / count * kReductionRows, std::min(chunks * (block + 1) / count * kReductionRows, rows),
-            block};
+    const int64_t units = chunk_count(rows, unit);
+    return {units * block / count * unit, std::min(units * (block + 1) / count * unit, rows), block};
+  }
+  /// Rows of the thread that has most of them, of the mean.
+  double imbalance(int threads) const {
+    const auto blocks = static_cast<double>(chunk_count(count, threads));
+    return blocks * static_cast<double>(most_rows()) * threads / static_cast<double>(std::max<int64_t>(rows, 1));
   }
 };
 

@@ -51,11 +51,12 @@ class AttentionBranches final : public Branches {
     rope(ctx, call.batch.positions.slice(rows.begin, rows.end), cos_, sin_, heads_of(inputs, 0, heads_ + kv_heads_));
   }
 
-  void mix(Context& ctx, const BranchCall& call) override {
+  void mix(Context& ctx, const BranchCall& call, Rows rows) override {
     const int64_t N = call.batch.tokens.extent(0), slot = call.slot;
     const View<float, 2> inputs = attention_inputs(slot, N);
     attention(ctx, q_of(inputs), keys_values(ctx, call.batch, slot, k_of(inputs), values_of(call, N)),
-              call.batch.cu_seqlens, scale_, window(call.sublayer), heads_of(out_of(slot, N), 0, heads_), lse(slot, N));
+              call.batch.sequences_of(rows), scale_, window(call.sublayer), heads_of(out_of(slot, N), 0, heads_),
+              lse(slot, N));
   }
 
   void forward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> u, View<float, 2> F) override {
@@ -74,23 +75,13 @@ class AttentionBranches final : public Branches {
            sums.part(sums.o, call.parameters.d_matrix(o_proj), rows.block), Transpose::a);
   }
 
-  void mix_backward(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2> dF) override {
-    const ParameterBuffers& p = call.parameters;
-    const SublayerParameters& own = own_parameters(call);
-    const int64_t N = dF.extent(0), slot = call.slot;
-    const View<float, 2> inputs = attention_inputs(slot, N), out = out_of(slot, N), d_qkv = d_qkv_of(N);
-    const View<float, 2> d_o = p.d_matrix(own.o_proj);
-    if (call.block_sums != nullptr) {
-      sum_products(ctx, call.block_sums->all(call.block_sums->o, d_o), d_o, accumulate);
-    } else {
-      matmul(ctx, dF, out, d_o, Transpose::a, accumulate);
-    }
-    if (own.o_bias >= 0) {
-      add_bias_backward(ctx, dF, p.d_vector(own.o_bias), partial(plan_.o_bias_partial, N, dF.extent(1)));
-    }
+  void mix_backward(Context& ctx, const BranchCall& call, Rows rows) override {
+    const int64_t N = call.batch.tokens.extent(0), slot = call.slot;
+    const View<float, 2> inputs = attention_inputs(slot, N), d_qkv = d_qkv_of(N);
     attention_backward(ctx, heads_of(d_out_of(N), 0, heads_), q_of(inputs), k_of(inputs), values_of(call, N),
-                       heads_of(out, 0, heads_), lse(slot, N), call.batch.cu_seqlens, scale_, window(call.sublayer),
-                       q_of(d_qkv), k_of(d_qkv), v_of(d_qkv), {arena_.at(plan_.delta), {heads_, N}});
+                       heads_of(out_of(slot, N), 0, heads_), lse(slot, N), call.batch.sequences_of(rows), scale_,
+                       window(call.sublayer), q_of(d_qkv), k_of(d_qkv), v_of(d_qkv),
+                       {arena_.at(plan_.delta), {heads_, N}});
   }
 
   void backward_in(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF, View<const float, 2> u,
@@ -108,6 +99,20 @@ class AttentionBranches final : public Branches {
     const BlockSums& sums = *call.block_sums;
     matmul(ctx, d_qkv, slice(u, rows),
            sums.part(sums.qkv, call.parameters.d_matrix(own.q_proj, own.v_proj), rows.block), Transpose::a);
+  }
+
+  void add_mix_gradients(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2> dF) override {
+    const ParameterBuffers& p = call.parameters;
+    const SublayerParameters& own = own_parameters(call);
+    const int64_t N = dF.extent(0);
+    const View<float, 2> d_o = p.d_matrix(own.o_proj);
+    if (call.block_sums != nullptr) {
+      sum_products(ctx, call.block_sums->all(call.block_sums->o, d_o), d_o, accumulate);
+    } else {
+      matmul(ctx, dF, out_of(call.slot, N), d_o, Transpose::a, accumulate);
+    }
+    if (own.o_bias < 0) return;
+    add_bias_backward(ctx, dF, p.d_vector(own.o_bias), partial(plan_.o_bias_partial, N, dF.extent(1)));
   }
 
   void add_gradients(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2>,

@@ -40,10 +40,10 @@ struct BranchCall {
 };
 
 /// The branches F_l of a decoder, attention and feed-forward, without the norms around them, cut into steps: those that
-/// take Rows work on these rows alone, in any order of ranges that begin on chunks (common/chunks.h), on whatever context
-/// they are given; the others follow when all rows are done.
+/// take Rows work on these rows alone, in any order of ranges that begin on chunks (common/chunks.h) and, for mix and
+/// mix_backward, hold whole sequences, on whatever context they are given; the others follow when all rows are done.
 ///   forward    F = F_l(u):   forward_in(u), mix, forward_out(F)
-///   backward   backward_out(dF), mix_backward, backward_in(du), add_gradients
+///   backward   backward_out(dF), mix_backward, backward_in(du); add_mix_gradients, add_gradients
 /// Matrices are those of the whole batch, [N, hidden_size].
 class Branches {
  public:
@@ -53,17 +53,18 @@ class Branches {
   virtual bool mixes_rows() const = 0;
 
   virtual void forward_in(Context&, const BranchCall&, Rows, View<const float, 2> u) = 0;
-  virtual void mix(Context&, const BranchCall&) = 0;
+  virtual void mix(Context&, const BranchCall&, Rows) = 0;
   virtual void forward_out(Context&, const BranchCall&, Rows, View<const float, 2> u, View<float, 2> F) = 0;
 
   virtual void backward_out(Context&, const BranchCall&, Rows, View<const float, 2> dF) = 0;
-  /// Also the gradients of what comes after the mix: dF is not read any more.
-  virtual void mix_backward(Context&, const BranchCall&, bool accumulate, View<const float, 2> dF) = 0;
+  virtual void mix_backward(Context&, const BranchCall&, Rows) = 0;
   /// du may not share memory with dF or u.
   virtual void backward_in(Context&, const BranchCall&, Rows, View<const float, 2> dF, View<const float, 2> u,
                            View<float, 2> du) = 0;
-  /// Gradients of matrices are overwritten or, with accumulate, added to; those of vectors are added to. Before the next
-  /// branch of its kind begins its backward pass.
+  /// Gradients of matrices are overwritten or, with accumulate, added to; those of vectors are added to. Both before the
+  /// next branch of its kind begins its backward pass, but where the mix is a step of its own add_gradients comes before
+  /// that one's mix_backward at the latest. Of what comes after the mix: after backward_out, dF is not read any more.
+  virtual void add_mix_gradients(Context&, const BranchCall&, bool accumulate, View<const float, 2> dF) = 0;
   virtual void add_gradients(Context&, const BranchCall&, bool accumulate, View<const float, 2> dF,
                              View<const float, 2> u) = 0;
 };

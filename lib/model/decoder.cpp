@@ -1,8 +1,10 @@
 #include "keel/model/decoder.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "keel/base/error.h"
+#include "keel/kernels/attention/attention.h"
 #include "keel/kernels/cross_entropy/cross_entropy.h"
 #include "keel/kernels/embedding/embedding.h"
 #include "keel/kernels/matmul/matmul.h"
@@ -21,26 +23,33 @@ int64_t logits_rows(int64_t vocab_size, int64_t max_tokens) {
 
 }  // namespace
 
-RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int threads) {
+RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int64_t sequence_length, int threads) {
   constexpr int64_t kBytes = int64_t{3} << 19, kFewest = 128, kMost = 512;
+  constexpr int64_t kTooLong = 4;  // sequences, of the wanted rows
+  constexpr double kTooUneven = 1.1;
   const int64_t columns = 3 * config.intermediate_size + 4 * config.hidden_size;
-  const int64_t wanted = kBytes / (columns * static_cast<int64_t>(sizeof(float)));
-  return {N, std::clamp(wanted, kFewest, kMost), threads};
+  const int64_t wanted = std::clamp(kBytes / (columns * static_cast<int64_t>(sizeof(float))), kFewest, kMost);
+  const int64_t unit = std::lcm(std::max<int64_t>(sequence_length, 1), kReductionRows);
+  if (N % std::max<int64_t>(sequence_length, 1) == 0 && unit <= kTooLong * wanted) {
+    const RowBlocks of_sequences(N, std::max(unit, wanted / unit * unit), threads, unit);
+    if (of_sequences.imbalance(threads) <= kTooUneven) return of_sequences;
+  }
+  return {N, wanted, threads};
 }
 
-int64_t decoder_block_sums(const ModelConfig& config, int64_t N, int threads) {
-  const RowBlocks blocks = decoder_row_blocks(config, N, threads);
+int64_t decoder_block_sums(const ModelConfig& config, const RowBlocks& blocks) {
   const int64_t d = config.hidden_size, q = config.query_size(), projections = q + 2 * config.key_value_size(),
                 F = config.intermediate_size;
   const int64_t gradients = d * (projections + q + 3 * F);
-  const int64_t operands = N * (projections + q + 3 * F + 4 * d);
+  const int64_t operands = blocks.rows * (projections + q + 3 * F + 4 * d);
   return blocks.count > 1 && 2 * blocks.count * gradients < operands ? blocks.count * gradients : 0;
 }
 
-int64_t decoder_thread_bytes(const ModelConfig& config, int64_t N, int threads) {
-  const RowBlocks blocks = decoder_row_blocks(config, N, threads);
-  const int64_t scratch = mlp_scratch_bytes(config.intermediate_size, blocks.most_rows());
-  return blocks.count == 1 ? scratch : threads * scratch;
+int64_t decoder_scratch_bytes(const Context& ctx, const ModelConfig& config, const RowBlocks& blocks) {
+  const int64_t mlp = mlp_scratch_bytes(config.intermediate_size, blocks.most_rows());
+  const int64_t attention = attention_memory(ctx, config.head_dim);
+  if (blocks.count == 1) return std::max(mlp, attention);
+  return attention + std::max(ctx.threads() * mlp, attention);
 }
 
 DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers, const DecoderOptions& options,
@@ -77,6 +86,7 @@ struct Decoder::Pass {
   const FlatBatch& batch;
   const DecoderObserver& observer;
   RowBlocks blocks;
+  bool by_sequences = false;  ///< every block holds whole sequences
   bool accumulate = false;
   bool recomputes = false;  ///< the start of a segment is restored and its last state is there already
 
@@ -92,14 +102,32 @@ bool Decoder::forward(const ParameterBuffers& p, const FlatBatch& batch, const D
   const int64_t n = std::ssize(plan_.sublayers), N = batch.tokens.extent(0);
   embedding(ctx_, batch.tokens, p.matrix(p.layout->embedding), stream_->embedding_output(N));
   stream_->begin(ctx_, p);
-  const Pass pass{
-      .parameters = p, .batch = batch, .observer = observer, .blocks = decoder_row_blocks(config_, N, ctx_.threads())};
+  const RowBlocks blocks = row_blocks(N);
+  const Pass pass{.parameters = p,
+                  .batch = batch,
+                  .observer = observer,
+                  .blocks = blocks,
+                  .by_sequences = holds_sequences(blocks, batch)};
   if (n > 0) return run_sublayers(pass, 0, n);
   stream_->start(ctx_, p, {0, N});
   return true;
 }
 
-/// What is to be done for sublayer i, in this order. Rows at a time but for `mix` and `show`.
+RowBlocks Decoder::row_blocks(int64_t N) const {
+  return decoder_row_blocks(config_, N, plan_.options.max_positions, ctx_.threads());
+}
+
+/// Whether each block holds whole sequences, so that a thread takes its rows through attention too.
+bool Decoder::holds_sequences(const RowBlocks& blocks, const FlatBatch& batch) {
+  if (batch.page_table) return false;
+  for (int64_t block = 0; block < blocks.count; ++block) {
+    if (!batch.sequences_of(blocks.at(block))) return false;
+  }
+  return true;
+}
+
+/// What is to be done for sublayer i, in this order. Rows at a time but for `show`, and for `mix` where blocks cut
+/// sequences.
 struct ForwardStep {
   enum Kind { enter, in, mix, out, show, join };
   int64_t i;
@@ -111,12 +139,15 @@ struct ForwardStep {
   bool operator==(const ForwardStep&) const = default;
 };
 
+/// A pass is asked whether to go on this often, and threads meet.
+constexpr int64_t kSublayersAtOnce = 8;
+
 /// Steps on rows that follow each other are done for one block of rows after the other, so that what one leaves in the
 /// cache is what the next one reads.
 bool Decoder::run_sublayers(const Pass& pass, int64_t first, int64_t end) {
   const ParameterBuffers& p = pass.parameters;
   const auto whole = [&](const ForwardStep& step) {
-    return (step.kind == ForwardStep::mix && branch(step.i).mixes_rows()) ||
+    return (step.kind == ForwardStep::mix && branch(step.i).mixes_rows() && !pass.by_sequences) ||
            (step.kind == ForwardStep::show && pass.observer.branch && !pass.recomputes);
   };
   const auto on_rows = [&](Context& ctx, const ForwardStep& step, Rows rows) {
@@ -126,6 +157,8 @@ bool Decoder::run_sublayers(const Pass& pass, int64_t first, int64_t end) {
         return pass.recomputes ? stream_->restore(ctx, p, i, rows) : stream_->start(ctx, p, rows);
       case ForwardStep::in:
         return branch(i).forward_in(ctx, pass.call(plan_, i), rows, stream_->branch_input(i));
+      case ForwardStep::mix:
+        return branch(i).mix(ctx, pass.call(plan_, i), rows);
       case ForwardStep::out:
         return branch(i).forward_out(ctx, pass.call(plan_, i), rows, stream_->branch_input(i),
                                      stream_->branch_output(i));
@@ -140,16 +173,17 @@ bool Decoder::run_sublayers(const Pass& pass, int64_t first, int64_t end) {
   ForwardStep begin{first, ForwardStep::enter};
   while (true) {
     ForwardStep until = begin;
-    while (until != last && !whole(until)) until.advance();
+    while (until != last && !whole(until) && until.i < begin.i + kSublayersAtOnce) until.advance();
     for_row_blocks(ctx_, pass.blocks, [&](Context& ctx, Rows rows) {
       for (ForwardStep step = begin; step != until; step.advance()) on_rows(ctx, step, rows);
     });
-    if (until == last) return true;
     if (interrupted_ && interrupted_()) return false;
-    const int64_t i = until.i;
-    if (until.kind == ForwardStep::mix) branch(i).mix(ctx_, pass.call(plan_, i));
-    if (until.kind == ForwardStep::show) pass.observer.branch(i, stream_->state(i), stream_->branch_output(i));
+    if (until == last) return true;
     begin = until;
+    if (!whole(until)) continue;
+    const int64_t i = until.i;
+    if (until.kind == ForwardStep::mix) branch(i).mix(ctx_, pass.call(plan_, i), {0, pass.blocks.rows});
+    if (until.kind == ForwardStep::show) pass.observer.branch(i, stream_->state(i), stream_->branch_output(i));
     begin.advance();
   }
 }
@@ -227,7 +261,7 @@ void Decoder::zero_sparse_gradients(const ParameterBuffers& p) {
 }
 
 BlockSums Decoder::block_sums(const RowBlocks& blocks) {
-  const int64_t floats = decoder_block_sums(config_, blocks.rows, ctx_.threads());
+  const int64_t floats = decoder_block_sums(config_, blocks);
   if (floats == 0) return {};
   if (std::ssize(block_sums_) < floats) block_sums_.resize(floats);
   const int64_t d = config_.hidden_size, q = config_.query_size(), F = config_.intermediate_size;
@@ -238,7 +272,8 @@ BlockSums Decoder::block_sums(const RowBlocks& blocks) {
   return sums;
 }
 
-/// What is to be done for sublayer i on the way back, in this order. Rows at a time but for `mix` and `show`.
+/// What is to be done for sublayer i on the way back, in this order. Rows at a time but for `show`, and for `mix` where
+/// blocks cut sequences.
 struct BackwardStep {
   enum Kind { join, out, mix, in, leave, show };
   int64_t i;
@@ -253,20 +288,31 @@ struct BackwardStep {
 bool Decoder::run_backward(const Pass& pass, int64_t first, int64_t end) {
   const ParameterBuffers& p = pass.parameters;
   int64_t waiting = end;  // sublayers below it, down to the current one, wait for add_gradients
+  const auto mixes_as_a_step = [&](int64_t i) { return branch(i).mixes_rows() && !pass.by_sequences; };
+  const auto add_mix_gradients = [&](int64_t i) {
+    branch(i).add_mix_gradients(ctx_, pass.call(plan_, i), pass.accumulate, stream_->branch_output_gradient(i));
+    stream_->add_join_gradients(ctx_, p, i);
+  };
   const auto add_gradients = [&](int64_t down_to) {
     for (; waiting > down_to; --waiting) {
       const int64_t i = waiting - 1;
+      if (!mixes_as_a_step(i)) add_mix_gradients(i);
       branch(i).add_gradients(ctx_, pass.call(plan_, i), pass.accumulate, stream_->branch_output_gradient(i),
                               stream_->branch_input(i));
-      if (!branch(i).mixes_rows()) stream_->add_join_gradients(ctx_, p, i);
       stream_->add_input_gradients(ctx_, p, i);
     }
   };
   // Buffers are there for one sublayer that mixes rows and one that does not.
+  const auto needs_gradients_added = [&](int64_t i) {
+    for (int64_t j = i; j < waiting; ++j) {
+      if (!mixes_as_a_step(j) && branch(j).mixes_rows() == branch(i - 1).mixes_rows()) return true;
+    }
+    return false;
+  };
   const auto whole = [&](const BackwardStep& step) {
-    const bool mixes = branch(step.i).mixes_rows();
-    return (step.kind == BackwardStep::mix && mixes) || (step.kind == BackwardStep::show && pass.observer.gradient) ||
-           (step.kind == BackwardStep::show && step.i > first && !mixes && !branch(step.i - 1).mixes_rows());
+    if (step.kind == BackwardStep::mix) return mixes_as_a_step(step.i);
+    return step.kind == BackwardStep::show &&
+           (pass.observer.gradient || (step.i > first && needs_gradients_added(step.i)));
   };
   const auto on_rows = [&](Context& ctx, const BackwardStep& step, Rows rows) {
     const int64_t i = step.i;
@@ -275,6 +321,8 @@ bool Decoder::run_backward(const Pass& pass, int64_t first, int64_t end) {
         return stream_->join_backward(ctx, p, i, rows);
       case BackwardStep::out:
         return branch(i).backward_out(ctx, pass.call(plan_, i), rows, stream_->branch_output_gradient(i));
+      case BackwardStep::mix:
+        return branch(i).mix_backward(ctx, pass.call(plan_, i), rows);
       case BackwardStep::in:
         stream_->restore(ctx, p, i, rows);
         return branch(i).backward_in(ctx, pass.call(plan_, i), rows, stream_->branch_output_gradient(i),
@@ -298,8 +346,8 @@ bool Decoder::run_backward(const Pass& pass, int64_t first, int64_t end) {
     const int64_t i = until.i;
     add_gradients(until.kind == BackwardStep::mix ? i + 1 : i);
     if (until.kind == BackwardStep::mix) {
-      branch(i).mix_backward(ctx_, pass.call(plan_, i), pass.accumulate, stream_->branch_output_gradient(i));
-      stream_->add_join_gradients(ctx_, p, i);
+      add_mix_gradients(i);
+      branch(i).mix_backward(ctx_, pass.call(plan_, i), {0, pass.blocks.rows});
     } else if (pass.observer.gradient) {
       pass.observer.gradient(i, stream_->state_gradient(ctx_, p, i));
     }
@@ -316,12 +364,13 @@ bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch
   if (!forward(p, batch, observer)) return false;
   if (!accumulate) zero_sparse_gradients(p);
   head(p, batch, scalars, nll, stream_->branch_input_gradient(n), p.d_matrix(p.layout->head));
-  const RowBlocks blocks = decoder_row_blocks(config_, N, ctx_.threads());
+  const RowBlocks blocks = row_blocks(N);
   const BlockSums sums = block_sums(blocks);
   const Pass pass{.parameters = p,
                   .batch = batch,
                   .observer = observer,
                   .blocks = blocks,
+                  .by_sequences = holds_sequences(blocks, batch),
                   .accumulate = accumulate,
                   .recomputes = true,
                   .block_sums = sums.blocks > 0 ? &sums : nullptr};

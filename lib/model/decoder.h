@@ -38,15 +38,16 @@ KEEL_API DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublaye
                                   const DecoderOptions& options, ArenaPlan& arena);
 
 /// How the rows of a batch are cut for what works on rows alone: blocks whose activations of a sublayer fit a second-level
-/// cache, but not so few rows that products lose speed.
-KEEL_API RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int threads);
+/// cache, but not so few rows that products lose speed. Blocks of whole sequences, where these all have sequence_length
+/// tokens and that is about as good.
+KEEL_API RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int64_t sequence_length, int threads);
 
 /// Floats in which blocks of rows leave their parts of weight gradients, beside the plan; 0 where a product over all rows
 /// reads less memory. Each block's part is made while its rows lie in the cache.
-KEEL_API int64_t decoder_block_sums(const ModelConfig& config, int64_t N, int threads);
+KEEL_API int64_t decoder_block_sums(const ModelConfig& config, const RowBlocks& blocks);
 
-/// Bytes of scratch in the contexts of threads.
-KEEL_API int64_t decoder_thread_bytes(const ModelConfig& config, int64_t N, int threads);
+/// Bytes of scratch in the context and those of its threads.
+KEEL_API int64_t decoder_scratch_bytes(const Context&, const ModelConfig& config, const RowBlocks& blocks);
 
 /// Looks at a pass as it goes by; empty functions are not called. Of sublayer i of the list, in forward order:
 /// branch(i, x_i, F_i), F_i without norm or scale; in backward order from i = n: gradient(i, dL/dx_i), of the sum of the
@@ -61,7 +62,7 @@ struct DecoderObserver {
 /// arena.
 class KEEL_API Decoder {
  public:
-  /// `interrupted`, if given, is asked between sublayers; once it says yes the pass ends early.
+  /// `interrupted`, if given, is asked every few sublayers; once it says yes the pass ends early.
   Decoder(Context& ctx, const ModelConfig& config, const DecoderPlan& plan, const Arena& arena,
           std::function<bool()> interrupted = {});
   ~Decoder();
@@ -105,6 +106,8 @@ class KEEL_API Decoder {
   Branches& branch(int64_t i) const;
   void head(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
             View<float, 1> nll, View<float, 2> dx, View<float, 2> dW);
+  RowBlocks row_blocks(int64_t N) const;
+  static bool holds_sequences(const RowBlocks& blocks, const FlatBatch& batch);
   BlockSums block_sums(const RowBlocks& blocks);
   bool run_sublayers(const Pass& pass, int64_t first, int64_t end);
   bool run_backward(const Pass& pass, int64_t first, int64_t end);

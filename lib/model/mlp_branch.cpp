@@ -16,7 +16,7 @@ class MlpBranches final : public Branches {
 
   bool mixes_rows() const override { return false; }
   void forward_in(Context&, const BranchCall&, Rows, View<const float, 2>) override {}
-  void mix(Context&, const BranchCall&) override {}
+  void mix(Context&, const BranchCall&, Rows) override {}
 
   void forward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> u, View<float, 2> F) override {
     const ParameterBuffers& p = call.parameters;
@@ -36,7 +36,7 @@ class MlpBranches final : public Branches {
   }
 
   void backward_out(Context&, const BranchCall&, Rows, View<const float, 2>) override {}
-  void mix_backward(Context&, const BranchCall&, bool, View<const float, 2>) override {}
+  void mix_backward(Context&, const BranchCall&, Rows) override {}
 
   void backward_in(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF, View<const float, 2> u,
                    View<float, 2> du) override {
@@ -61,6 +61,8 @@ class MlpBranches final : public Branches {
     matmul(ctx, d_gate_up, slice(u, rows), sums.part(sums.gate_up, p.d_matrix(own.gate_proj, own.up_proj), rows.block),
            Transpose::a);
   }
+
+  void add_mix_gradients(Context&, const BranchCall&, bool, View<const float, 2>) override {}
 
   void add_gradients(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2> dF,
                      View<const float, 2> u) override {

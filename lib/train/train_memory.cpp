@@ -124,7 +124,8 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
   constexpr int64_t kThreadBytes = 256 << 10;  // of its stack and heap
   std::vector<MatmulShape> shapes, of_workers;
   for (const TrainingProduct& product : training_products(settings, memory.micro_batch_sequences)) {
-    const RowBlocks blocks = decoder_row_blocks(settings.model, product.shape.m, ctx.threads());
+    const RowBlocks blocks =
+        decoder_row_blocks(settings.model, product.shape.m, settings.sequence_length(), ctx.threads());
     if (!product.of_rows || blocks.count == 1) {
       shapes.push_back(product.shape);
       continue;
@@ -134,15 +135,16 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
       of_workers.back().m = blocks.at(block).count();
     }
   }
-  int64_t libraries = held_bytes + host_batch_bytes(memory) + saving_bytes(memory.layout) +
-                      ctx.threads() * kThreadBytes + attention_memory(ctx, settings.model.head_dim);
+  int64_t libraries =
+      held_bytes + host_batch_bytes(memory) + saving_bytes(memory.layout) + ctx.threads() * kThreadBytes;
   if (memory.sampler) {
     for (const MatmulShape& shape : sampling_products(settings)) shapes.push_back(shape);
     libraries += sample_sizes(settings).host_bytes(settings.model.vocab_size);
   }
-  libraries += decoder_block_sums(settings.model, memory.decoder.options.max_tokens, ctx.threads()) *
-               static_cast<int64_t>(sizeof(float));
-  libraries += decoder_thread_bytes(settings.model, memory.decoder.options.max_tokens, ctx.threads());
+  const RowBlocks blocks =
+      decoder_row_blocks(settings.model, memory.decoder.options.max_tokens, settings.sequence_length(), ctx.threads());
+  libraries += decoder_block_sums(settings.model, blocks) * static_cast<int64_t>(sizeof(float));
+  libraries += decoder_scratch_bytes(ctx, settings.model, blocks);
   return {.arena_bytes = memory.arena.total_bytes(),
           .library_bytes = libraries + matmul_memory(ctx, shapes, of_workers)};
 }

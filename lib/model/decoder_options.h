@@ -4,6 +4,9 @@
 
 namespace keel {
 
+/// Of what branches keep for their backward pass.
+enum class ActivationType { fp32, bf16 };
+
 struct DecoderOptions {
   int64_t max_tokens = 0;     ///< largest N of a batch
   int64_t max_positions = 0;  ///< every position is below this
@@ -11,6 +14,10 @@ struct DecoderOptions {
   /// Sublayers of a segment: only the stream at the start of each is kept, the rest is computed again when its backward
   /// pass is due. 0: everything is kept.
   int64_t segment = 0;
+  /// bf16: branches keep projections, queries, keys, values, attention outputs, gates and their own outputs rounded;
+  /// forward passes compute with what they are rounded from. Streams, log-sum-exps and the norms' root mean squares are
+  /// fp32 always.
+  ActivationType activations = ActivationType::fp32;
   bool observe_gradients = false;  ///< the gradient of every stream can be looked at (DecoderObserver)
   int64_t cache_pages = 0;         ///< pages of the key-value cache; 0: none
   int64_t page_size = 0;           ///< tokens a page

@@ -31,6 +31,8 @@ Json memory_json(const TrainMemory& memory, const MemoryEstimate& estimate) {
     json[std::string(to_string(static_cast<MemoryKind>(kind))) + "_bytes"] =
         memory.arena.bytes(static_cast<MemoryKind>(kind));
   }
+  json["workspace_bytes"] =
+      memory.arena.bytes(MemoryKind::workspace) - memory.arena.total_bytes() + estimate.arena_bytes;
   json["libraries_bytes"] = estimate.library_bytes;
   json["total_bytes"] = estimate.total_bytes();
   return json;

@@ -399,6 +399,7 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
   s.model = resolve_model(config, facts, s.data.sequence_length);
   s.init = {.plain = config.text("model.init") == "plain", .layerscale = layerscale_init(config, s.model)};
   s.recompute_segment = resolve_recompute(config);
+  s.activations = config.text("train.activations") == "bf16" ? ActivationType::bf16 : ActivationType::fp32;
   require_stream_dtype(config, s.model);
   s.seed = static_cast<uint64_t>(config.integer("train.seed"));
   s.data.shuffle = config.boolean("data.shuffle");

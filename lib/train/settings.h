@@ -12,6 +12,7 @@
 #include "keel/data/batch.h"
 #include "keel/generate/sampling.h"
 #include "keel/kernels/common/step_scalars.h"
+#include "keel/model/decoder_options.h"
 #include "keel/model/model_config.h"
 #include "keel/model/parameters.h"
 #include "keel/train/schedule.h"
@@ -75,6 +76,7 @@ struct TrainSettings {
   ModelConfig model;
   InitRules init;
   int64_t recompute_segment = 0;  ///< sublayers; 0: everything is kept
+  ActivationType activations = ActivationType::fp32;
   DataOptions data;
   std::optional<bool> loss_mask;  ///< absent: where a mask lies beside a shard
   uint64_t seed = 0;

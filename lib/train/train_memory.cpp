@@ -77,6 +77,7 @@ TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_seq
                             .max_positions = settings.sequence_length(),
                             .training = true,
                             .segment = settings.recompute_segment,
+                            .activations = settings.activations,
                             .observe_gradients = settings.profile_every > 0},
                            m.arena);
   if (settings.profile_every > 0) m.profile = plan_gradient_profile(settings.model, m.layout, N, m.arena);
@@ -144,8 +145,8 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
   const RowBlocks blocks =
       decoder_row_blocks(settings.model, memory.decoder.options.max_tokens, settings.sequence_length(), ctx.threads());
   libraries += decoder_block_sums(settings.model, blocks) * static_cast<int64_t>(sizeof(float));
-  libraries += decoder_scratch_bytes(ctx, settings.model, blocks);
-  return {.arena_bytes = memory.arena.total_bytes(),
+  libraries += decoder_scratch_bytes(ctx, settings.model, memory.decoder, blocks);
+  return {.arena_bytes = memory.arena.total_bytes() - decoder_untouched_bytes(settings.model, memory.decoder, blocks),
           .library_bytes = libraries + matmul_memory(ctx, shapes, of_workers)};
 }
 

@@ -37,7 +37,7 @@ struct TrainMemory {
 /// Plans a run with this micro-batch; nothing is allocated. Pure.
 KEEL_API TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_sequences);
 
-/// What a run takes of a device: the arena, and what libraries, primitives, threads and the process itself take.
+/// What a run takes of a device: the arena, but for what of its workspace stays untouched, and what libraries, primitives, threads and the process itself take.
 struct MemoryEstimate {
   int64_t arena_bytes = 0;
   int64_t library_bytes = 0;

@@ -171,6 +171,10 @@ std::vector<ConfigKey> train_keys() {
       choice("train.precision", "\"fp32\"", {"fp32"}, "Type of weights and products."),
       choice("train.stream_dtype", "\"fp32\"", {"fp32", "bf16"},
              "Type of the residual stream; bf16 is refused for Post-LN-like schemes, and not supported yet."),
+      choice(
+          "train.activations", "\"fp32\"", {"fp32", "bf16"},
+          "Type of what branches keep for the backward pass; bf16 takes half of it, rounds gradients, and leaves the "
+          "losses of the weights as they are."),
       choice("train.reproducible", "\"threads\"", {"threads"}, "Results do not depend on the number of our threads."),
   };
 }

@@ -280,7 +280,7 @@ AttentionPlan plan_attention(const ModelConfig& config, const std::vector<Sublay
       lse(arena, N * config.num_attention_heads);
   for (int64_t i = 0; i < std::ssize(sublayers); ++i) {
     const bool used = sublayers[i].branch == BranchKind::attention, norm = has_norm(sublayers[i]);
-    const int64_t slot = options.slot(i);
+    const int64_t slot = options.slot(i, std::ssize(sublayers));
     plan.qkv.push_back(qkv.at_if(used, slot));
     plan.normed.push_back(normed.at_if(norm && options.training, slot));
     plan.inverse_rms.push_back(inverse_rms.at_if(norm, slot));

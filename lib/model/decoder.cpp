@@ -387,7 +387,7 @@ bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch
   if (observer.gradient) observer.gradient(n, stream_->state_gradient(ctx_, p, n));
   const int64_t segment = plan_.options.segment > 0 ? plan_.options.segment : std::max<int64_t>(n, 1);
   for (int64_t end = n; end > 0;) {
-    const int64_t first = (end - 1) / segment * segment;
+    const int64_t first = std::max<int64_t>(0, end - segment);
     if (end < n && !run_sublayers(pass, first, end)) return false;
     if (!run_backward(pass, first, end)) return false;
     end = first;

@@ -148,7 +148,7 @@ MlpPlan plan_mlp(const ModelConfig& config, const std::vector<Sublayer>& sublaye
   KeptSlots gate_up(arena, options, 2 * hidden);
   for (int64_t i = 0; i < std::ssize(sublayers); ++i) {
     const bool kept = options.training && sublayers[i].branch == BranchKind::mlp;
-    plan.gate_up.push_back(gate_up.at_if(kept, options.slot(i)));
+    plan.gate_up.push_back(gate_up.at_if(kept, options.slot(i, std::ssize(sublayers))));
   }
   if (options.training) plan.h = arena.add<float>(workspace, hidden);
   if (options.training && config.mlp_bias) {

@@ -38,7 +38,7 @@ class Positions {
   bool seam_reads_branch(int64_t i) const {
     return wiring(i).outer != NormKind::none || wiring(i).branch_scale != LearnedScale::none;
   }
-  bool keeps_branch(int64_t i) const { return seam_reads_branch(i) || wiring(i).branch != NormKind::none; }
+  bool keeps_branch(int64_t i) const { return wiring(i).keeps_branch(); }
 
  private:
   std::vector<Sublayer> sublayers_;
@@ -414,8 +414,8 @@ SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector
   const auto per_row = [&](bool wanted) { return row_scalars.at_if(wanted, options.training ? next++ : 0); };
   bool any_branch_norm = false;
   for (int64_t i = 0; i <= n; ++i) {
-    const int64_t slot = options.training && i == n ? kHead : options.slot(i);
-    const bool starts_segment = options.segment == 0 || i % options.segment == 0 || i == n;
+    const int64_t slot = options.training && i == n ? kHead : options.slot(i, n);
+    const bool starts_segment = i == n || options.starts_segment(i, n);
     plan.x.push_back(!options.training ? kept.at(0) : (starts_segment ? kept.at(i) : local.at(slot)));
     const int64_t parity = slot == kHead ? kHead : (options.training ? i % 2 : 0);
     plan.normed.push_back(normed.at_if(at.has_inner(i), parity));

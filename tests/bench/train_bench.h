@@ -56,7 +56,9 @@ inline TrainSettings settings_of(const nlohmann::json& a) {
   s.steps = s.schedule.steps = 1000;
   s.optimizer.learning_rate = 1e-3;
   for (ClassSettings& own : s.optimizer.classes) own = {.learning_rate = 1e-3, .weight_decay = 0.01, .eps = 1e-8};
-  if (a.value("micro", "all") == "auto") s.micro_batch_sequences = automatic_micro_batch(s);
+  const std::string micro = a.value("micro", "all");
+  if (micro == "auto") s.micro_batch_sequences = automatic_micro_batch(s);
+  if (micro != "auto" && micro != "all") s.micro_batch_sequences = std::stoll(micro);
   return s;
 }
 

@@ -1,4 +1,5 @@
 """Every residual scheme through keel-train: whole runs, stops, recomputation, starts, configs that contradict themselves."""
+import json
 import math
 
 from keel_files import read_safetensors
@@ -81,6 +82,21 @@ class Runs(TrainTest):
         for arguments in (["--set", "train.activations=fp32"], ["--override", "train.activations=fp32"]):
             said = self.train("run", ["--resume", "--steps", "9", *arguments], code=2).stderr
             self.assertIn("can't change within a run", said)
+
+    def test_automatic_recomputation_changes_no_bit(self):
+        changes = {"model__num_hidden_layers": 8, "data__sequence_length": 64, "train__micro_batch_sequences": 4, "checkpoint__every_steps": 6}
+        self.write_config(scheme_config("keel", **changes))
+        self.train("none")
+        self.check("keel-train", *self.arguments("none"), "--plan", "--report", self.dir / "plan.json", "--force")
+        needed = json.loads((self.dir / "plan.json").read_text())["results"]["memory"]
+        limit = needed["total_bytes"] - needed["activations_bytes"] // 3
+        said = self.train("auto", ["--set", "train.recompute=auto", "--set", f"train.memory_limit={limit}"]).stderr
+        chosen = [json.loads((self.dir / "auto" / name).read_text())[part]["recompute"] for name, part in (("run.json", "resolved"), ("report.json", "results"))]
+        self.assertRegex(chosen[0], r"^every:[2-7]$")
+        self.assertEqual(chosen[1], chosen[0])
+        self.assertIn(f"train.recompute=auto is {chosen[0]}", said)
+        self.assertEqual(self.metrics("auto"), self.metrics("none"))
+        self.assertEqual(self.weights("auto", 6), self.weights("none", 6))
 
     def test_recomputation_can_begin_in_the_middle_of_a_run(self):
         self.write_config(scheme_config("keel"))

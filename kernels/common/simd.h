@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "keel/kernels/common/bf16.h"
+
 /// One register of floats of the instruction set that the including file is compiled for, and loops over the columns of
 /// a row in steps of it. Internal to kernels/*/*_cpu.cpp: everything has internal linkage.
 namespace keel::KEEL_ISA {
@@ -16,6 +18,9 @@ constexpr int64_t kLanes = 4;
 #endif
 
 using Vec = float __attribute__((vector_size(kLanes * sizeof(float))));
+using Words = uint32_t __attribute__((vector_size(sizeof(Vec))));
+using SignedWords = int32_t __attribute__((vector_size(sizeof(Vec))));
+using Halves = uint16_t __attribute__((vector_size(sizeof(Vec) / 2)));
 
 /// Stores past the caches where the instruction set can and p is aligned to a register: for what is not read again soon.
 [[gnu::always_inline]] inline void store_past_caches(float* p, Vec v) {
@@ -27,6 +32,34 @@ using Vec = float __attribute__((vector_size(kLanes * sizeof(float))));
   if (reinterpret_cast<uintptr_t>(p) % sizeof v == 0) return __builtin_ia32_movntps(p, v);
 #endif
   __builtin_memcpy(p, &v, sizeof v);
+}
+
+[[gnu::always_inline]] inline void store_past_caches(Bf16* p, Halves v) {
+#if defined(__AVX512F__)
+  using Register = long long __attribute__((vector_size(32)));
+  if (reinterpret_cast<uintptr_t>(p) % sizeof v == 0) {
+    return __builtin_ia32_movntdq256(reinterpret_cast<Register*>(p), reinterpret_cast<Register>(v));
+  }
+#elif defined(__AVX__)
+  using Register = long long __attribute__((vector_size(16)));
+  if (reinterpret_cast<uintptr_t>(p) % sizeof v == 0) {
+    return __builtin_ia32_movntdq(reinterpret_cast<Register*>(p), reinterpret_cast<Register>(v));
+  }
+#elif defined(__SSE2__) && defined(__x86_64__)
+  return __builtin_ia32_movnti64(reinterpret_cast<long long*>(p), reinterpret_cast<long long>(v));
+#endif
+  __builtin_memcpy(p, &v, sizeof v);
+}
+
+/// To the nearest, of two equally near ones the even one; beyond the largest: infinity; a NaN stays one.
+[[gnu::always_inline]] inline Halves narrow(Vec v) {
+  const Words w = reinterpret_cast<Words>(v);
+  const Words is_nan = reinterpret_cast<Words>(reinterpret_cast<SignedWords>(w & 0x7FFFFFFFU) > 0x7F800000);
+  const Words quiet = w | 0x400000U, rounded = w + 0x7FFFU + ((w >> 16) & 1U);
+  return __builtin_convertvector(((is_nan & quiet) | (~is_nan & rounded)) >> 16, Halves);
+}
+[[gnu::always_inline]] inline Vec widen(Halves v) {
+  return reinterpret_cast<Vec>(__builtin_convertvector(v, Words) << 16);
 }
 
 /// Orders stores past the caches before what other threads are told afterwards.
@@ -61,8 +94,16 @@ struct Columns {
     __builtin_memcpy(&v, row + c, sizeof v);
     return v;
   }
+  [[gnu::always_inline]] Vec load(const Bf16* row) const {
+    Halves v;
+    __builtin_memcpy(&v, row + c, sizeof v);
+    return widen(v);
+  }
   [[gnu::always_inline]] void store(float* row, Vec v) const { __builtin_memcpy(row + c, &v, sizeof v); }
   [[gnu::always_inline]] void store_past_caches(float* row, Vec v) const { KEEL_ISA::store_past_caches(row + c, v); }
+  [[gnu::always_inline]] void store_past_caches(Bf16* row, Vec v) const {
+    KEEL_ISA::store_past_caches(row + c, narrow(v));
+  }
   /// v with 0 in lanes beyond the row.
   [[gnu::always_inline]] Vec keep(Vec v) const { return v; }
 };
@@ -75,10 +116,19 @@ struct LastColumns {
     for (int64_t i = 0; i < n; ++i) v[i] = row[c + i];
     return v;
   }
+  Vec load(const Bf16* row) const {
+    Halves v{};
+    for (int64_t i = 0; i < n; ++i) v[i] = row[c + i].bits;
+    return widen(v);
+  }
   void store(float* row, Vec v) const {
     for (int64_t i = 0; i < n; ++i) row[c + i] = v[i];
   }
   void store_past_caches(float* row, Vec v) const { store(row, v); }
+  void store_past_caches(Bf16* row, Vec v) const {
+    const Halves narrowed = narrow(v);
+    for (int64_t i = 0; i < n; ++i) row[c + i].bits = narrowed[i];
+  }
   Vec keep(Vec v) const {
     Vec kept{};
     for (int64_t i = 0; i < n; ++i) kept[i] = v[i];

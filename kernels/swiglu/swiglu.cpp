@@ -6,18 +6,36 @@
 
 namespace keel {
 
-void swiglu(Context& ctx, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h,
-            View<float, 2> kept_gate, View<float, 2> kept_up) {
+namespace {
+
+template <class Kept>
+void forward(Context& ctx, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h,
+             View<Kept, 2> kept_gate, View<Kept, 2> kept_up) {
   check_shape("swiglu", "gate", gate, gate.extents());
   check_shape("swiglu", "up", up, gate.extents());
-  check_shape("swiglu", "h", h, gate.extents());
-  if (kept_gate || kept_up) {
+  const bool keeps = kept_gate || kept_up;
+  if (h || !keeps) check_shape("swiglu", "h", h, gate.extents());
+  if (keeps) {
     check_shape("swiglu", "kept_gate", kept_gate, gate.extents());
     check_shape("swiglu", "kept_up", kept_up, gate.extents());
   }
-  const OperationScope scope(ctx, "swiglu",
-                             {.flops = 24 * static_cast<double>(h.size()), .bytes = bytes_of(h, kept_up ? 5 : 3)});
+  OperationCost cost{.flops = 0, .bytes = bytes_of(gate, 2)};
+  if (h) cost.flops += 24 * static_cast<double>(gate.size()), cost.bytes += bytes_of(gate);
+  if (keeps) cost.bytes += bytes_of(kept_up, 2);
+  const OperationScope scope(ctx, "swiglu", cost);
   KEEL_CALL_ISA(ctx.isa(), swiglu(gate, up, h, kept_gate, kept_up, ctx.team()));
+}
+
+}  // namespace
+
+void swiglu(Context& ctx, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h,
+            View<float, 2> kept_gate, View<float, 2> kept_up) {
+  forward(ctx, gate, up, h, kept_gate, kept_up);
+}
+
+void swiglu(Context& ctx, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h, View<Bf16, 2> kept_gate,
+            View<Bf16, 2> kept_up) {
+  forward(ctx, gate, up, h, kept_gate, kept_up);
 }
 
 void swiglu_backward(Context& ctx, View<const float, 2> dh, View<const float, 2> gate, View<const float, 2> up,

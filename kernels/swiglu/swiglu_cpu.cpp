@@ -12,7 +12,8 @@ void forward_row(const float* gate, const float* up, int64_t columns, float* h) 
   for (int64_t i = 0; i < columns; ++i) h[i] = gate[i] * vector_sigmoid(gate[i]) * up[i];
 }
 
-void copy_past_caches(const float* from, int64_t columns, float* to) {
+template <class T>
+void copy_past_caches(const float* from, int64_t columns, T* to) {
   for_columns(columns, [&](auto at) { at.store_past_caches(to, at.load(from)); });
 }
 
@@ -32,10 +33,9 @@ void backward_row(const float* dh, const float* gate, const float* up, int64_t c
   }
 }
 
-}  // namespace
-
-void swiglu(View<const float, 2> gate, View<const float, 2> up, View<float, 2> h, View<float, 2> kept_gate,
-            View<float, 2> kept_up, Threads threads) {
+template <class Kept>
+void forward(View<const float, 2> gate, View<const float, 2> up, View<float, 2> h, View<Kept, 2> kept_gate,
+             View<Kept, 2> kept_up, Threads threads) {
   const int64_t rows = gate.extent(0), columns = gate.extent(1);
   const auto row_of = [](const auto& view, int64_t r) { return view.data() + r * view.stride(0); };
   for_ranges(threads, rows, rows * columns, [&](int64_t begin, int64_t end) {
@@ -44,10 +44,22 @@ void swiglu(View<const float, 2> gate, View<const float, 2> up, View<float, 2> h
         copy_past_caches(row_of(gate, r), columns, row_of(kept_gate, r));
         copy_past_caches(row_of(up, r), columns, row_of(kept_up, r));
       }
-      forward_row(row_of(gate, r), row_of(up, r), columns, row_of(h, r));
+      if (h) forward_row(row_of(gate, r), row_of(up, r), columns, row_of(h, r));
     }
     finish_stores_past_caches();
   });
+}
+
+}  // namespace
+
+void swiglu(View<const float, 2> gate, View<const float, 2> up, View<float, 2> h, View<float, 2> kept_gate,
+            View<float, 2> kept_up, Threads threads) {
+  forward(gate, up, h, kept_gate, kept_up, threads);
+}
+
+void swiglu(View<const float, 2> gate, View<const float, 2> up, View<float, 2> h, View<Bf16, 2> kept_gate,
+            View<Bf16, 2> kept_up, Threads threads) {
+  forward(gate, up, h, kept_gate, kept_up, threads);
 }
 
 void swiglu_backward(View<const float, 2> dh, View<const float, 2> gate, View<const float, 2> up, View<float, 2> d_gate,

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "keel/base/error.h"
+#include "keel/kernels/cast/cast.h"
 #include "keel/kernels/swiglu/swiglu_ref.h"
 #include "support/complex_step.h"
 #include "support/contexts.h"
@@ -63,6 +64,30 @@ TEST(SwigluReference, BackwardIsTheComplexStepOfForward) {
       backward.d_up, testing::complex_step_gradient(up, [&](const auto& at) { return loss(fixed_gate, at); }), "d_up");
 }
 
+/// Copies in bf16 are those of narrow(), with h as before or without it.
+void expect_kept_in_bf16(Context& ctx, GuardedMatrix& gate, GuardedMatrix& up, const std::vector<float>& expected) {
+  const int64_t rows = gate.view().extent(0), columns = gate.view().extent(1), n = rows * columns;
+  const auto half = [&](std::vector<Bf16>& memory) { return View<Bf16, 2>(memory.data(), {rows, columns}); };
+  const auto bits = [](const std::vector<Bf16>& values) {
+    std::vector<uint16_t> list;
+    for (const Bf16 value : values) list.push_back(value.bits);
+    return list;
+  };
+  std::vector<Bf16> narrow_gate(n), narrow_up(n);
+  narrow(ctx, gate.view(), half(narrow_gate));
+  narrow(ctx, up.view(), half(narrow_up));
+  for (const bool with_h : {true, false}) {
+    std::vector<Bf16> kept_gate(n), kept_up(n);
+    std::vector<float> h(n);
+    swiglu(ctx, gate.view(), up.view(), with_h ? View<float, 2>(h.data(), {rows, columns}) : View<float, 2>(),
+           half(kept_gate), half(kept_up));
+    EXPECT_TRUE(bits(kept_gate) == bits(narrow_gate) && bits(kept_up) == bits(narrow_up));
+    if (with_h) {
+      EXPECT_EQ(h, expected) << "with copies in bf16";
+    }
+  }
+}
+
 void check_forward(const Case& c) {
   const Problem p(c);
   const auto expected = reference::swiglu(widen<double>(p.gate), widen<double>(p.up));
@@ -84,6 +109,10 @@ void check_forward(const Case& c) {
     testing::expect_close(h.values(), expected, tolerance, "h, with copies");
     EXPECT_TRUE(kept_gate.values() == p.gate && kept_up.values() == p.up);
     EXPECT_TRUE(kept_gate.intact() && kept_up.intact());
+    GuardedMatrix only_gate(c.rows, c.columns), only_up(c.rows, c.columns);
+    swiglu(ctx, gate.view(), up.view(), {}, only_gate.view(), only_up.view());
+    EXPECT_TRUE(only_gate.values() == p.gate && only_up.values() == p.up) << "without h";
+    expect_kept_in_bf16(ctx, gate, up, h.values());
     GuardedMatrix same_up(c.rows, c.columns, p.up, c.pad, c.misalign);
     swiglu(ctx, gate.view(), same_up.view(), same_up.view());
     testing::expect_close(same_up.values(), expected, tolerance, "h is up");
@@ -154,6 +183,7 @@ TEST(Swiglu, ShapesThatDisagree) {
   EXPECT_THROW(swiglu(ctx, x, wrong, x), Error);
   EXPECT_THROW(swiglu(ctx, x, x, View<float, 2>()), Error);
   EXPECT_THROW(swiglu(ctx, x, x, x, x), Error);
+  EXPECT_THROW(swiglu(ctx, x, x, x, View<float, 2>(), x), Error);
   EXPECT_THROW(swiglu(ctx, x, x, x, x, wrong), Error);
   EXPECT_THROW(swiglu_backward(ctx, x, x, x, x, wrong, {}), Error);
   EXPECT_THROW(swiglu_backward(ctx, wrong, x, x, x, x, {}), Error);

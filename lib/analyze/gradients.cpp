@@ -14,6 +14,7 @@
 #include "keel/base/quantity.h"
 #include "keel/base/signals.h"
 #include "keel/train/data_identity.h"
+#include "keel/train/recomputation.h"
 #include "keel/train/run_directory.h"
 #include "keel/train/training_run.h"
 
@@ -83,14 +84,15 @@ void require_reachable(const GradientSetup& setup) {
               "--step");
 }
 
-void require_memory(const TrainSettings& settings) {
-  const int64_t needed =
-      plan_training(settings, settings.micro_batch_sequences).arena.total_bytes() + kLibraryAllowance;
+/// Chooses an automatic mode of recomputation, too.
+void require_memory(TrainSettings& settings) {
   const int64_t limit = settings.memory_limit_bytes > 0 ? settings.memory_limit_bytes : available_memory_bytes();
+  settings = with_recomputation(settings, settings.micro_batch_sequences, limit, estimate_with_allowance);
+  const int64_t needed = estimate_with_allowance(plan_training(settings, settings.micro_batch_sequences)).total_bytes();
   if (needed <= limit) return;
   throw Error(ErrorKind::memory,
               fmt::format("the model and its batch need {} and may use {}", format_bytes(needed), format_bytes(limit)),
-              "", "a smaller train.micro_batch_sequences or train.recompute=block needs less");
+              "", "a smaller train.micro_batch_sequences or train.recompute=auto needs less");
 }
 
 Json weight_norms_json(const std::vector<WeightGradientNorm>& norms) {

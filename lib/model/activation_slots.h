@@ -3,28 +3,66 @@
 #include <cstdint>
 #include <map>
 
+#include "keel/kernels/cast/cast.h"
+#include "keel/kernels/common/row_blocks.h"
 #include "keel/model/arena.h"
+#include "keel/model/decoder_options.h"
 
 namespace keel {
 
 /// Buffers that sublayers share by their slot (DecoderOptions::slot): one of `count` elements for every slot that is
 /// asked for.
+template <class T>
 class ActivationSlots {
  public:
-  ActivationSlots(ArenaPlan& arena, int64_t count) : arena_(arena), count_(count) {}
+  ActivationSlots(ArenaPlan& arena, int64_t count, MemoryKind kind = MemoryKind::activations)
+      : arena_(arena), count_(count), kind_(kind) {}
 
-  Region<float> at(int64_t slot) {
+  Region<T> at(int64_t slot) {
     const auto found = made_.find(slot);
     if (found != made_.end()) return found->second;
-    return made_.emplace(slot, arena_.add<float>(MemoryKind::activations, count_)).first->second;
+    return made_.emplace(slot, arena_.add<T>(kind_, count_)).first->second;
   }
   /// No region where the sublayer has no use for one.
-  Region<float> at_if(bool wanted, int64_t slot) { return wanted ? at(slot) : Region<float>{}; }
+  Region<T> at_if(bool wanted, int64_t slot) { return wanted ? at(slot) : Region<T>{}; }
 
  private:
   ArenaPlan& arena_;
   int64_t count_;
-  std::map<int64_t, Region<float>> made_;
+  MemoryKind kind_;
+  std::map<int64_t, Region<T>> made_;
 };
+
+/// What a branch keeps for its backward pass, by slot, in the type of the options.
+class KeptSlots {
+ public:
+  KeptSlots(ArenaPlan& arena, const DecoderOptions& options, int64_t count)
+      : rounds_(options.training && options.activations == ActivationType::bf16),
+        values_(arena, count, rounds_ ? MemoryKind::workspace : MemoryKind::activations),
+        rounded_(arena, count) {}
+
+  KeptRegion at_if(bool wanted, int64_t slot) {
+    if (!wanted) return {};
+    return rounds_ ? KeptRegion{values_.at(0), rounded_.at(slot)} : KeptRegion{values_.at(slot), {}};
+  }
+
+ private:
+  bool rounds_;
+  ActivationSlots<float> values_;
+  ActivationSlots<Bf16> rounded_;
+};
+
+/// These rows of the kept matrix, all of whose rows are `values`, in bf16; null where it is not rounded.
+inline View<Bf16, 2> rounded_rows(const Arena& arena, const KeptRegion& kept, const View<float, 2>& values, Rows rows) {
+  return slice(View<Bf16, 2>(arena.at(kept.rounded), values.extents()), rows);
+}
+/// Forward: keeps these rows.
+inline void keep(Context& ctx, const Arena& arena, const KeptRegion& kept, const View<float, 2>& values, Rows rows) {
+  if (kept.rounded.count > 0) narrow(ctx, slice(values, rows), rounded_rows(arena, kept, values, rows));
+}
+/// Backward: what is kept of these rows is in `values` afterwards.
+inline void recall(Context& ctx, const Arena& arena, const KeptRegion& kept, const View<float, 2>& values, Rows rows) {
+  if (kept.rounded.count > 0) widen(ctx, rounded_rows(arena, kept, values, rows), slice(values, rows));
+}
 
 }  // namespace keel

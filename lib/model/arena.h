@@ -6,6 +6,7 @@
 #include <string>
 
 #include "keel/base/export.h"
+#include "keel/kernels/common/bf16.h"
 
 namespace keel {
 
@@ -19,6 +20,13 @@ template <class T>
 struct Region {
   int64_t offset = 0;
   int64_t count = 0;
+};
+
+/// What a branch keeps of a pass for the one back: values in fp32, of a sublayer's own, or in bf16, and then `values` are a
+/// buffer that all sublayers share, in which they are made and back in which they are widened.
+struct KeptRegion {
+  Region<float> values;
+  Region<Bf16> rounded;  ///< none in fp32
 };
 
 /// Adds up what will be allocated, without allocating.

@@ -48,7 +48,10 @@ class AttentionBranches final : public Branches {
       rms_norm(ctx, rows_of(qkv, norm), p.vector(norm.gain), eps_, rows_of(inputs, norm),
                slice(inverse_rms(call.slot, N, norm), rows));
     }
+    if (has_own_inputs(call.slot)) keep(ctx, arena_, plan_.qkv[call.slot], qkv_of(call.slot, N), rows);
     rope(ctx, call.batch.positions.slice(rows.begin, rows.end), cos_, sin_, heads_of(inputs, 0, heads_ + kv_heads_));
+    keep(ctx, arena_, has_own_inputs(call.slot) ? plan_.normed[call.slot] : plan_.qkv[call.slot],
+         attention_inputs(call.slot, N), rows);
   }
 
   void mix(Context& ctx, const BranchCall& call, Rows rows) override {
@@ -61,13 +64,18 @@ class AttentionBranches final : public Branches {
 
   void forward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> u, View<float, 2> F) override {
     const SublayerParameters& own = own_parameters(call);
-    matmul(ctx, slice(out_of(call.slot, u.extent(0)), rows), call.parameters.matrix(own.o_proj), slice(F, rows),
-           Transpose::b);
+    const View<float, 2> out = out_of(call.slot, u.extent(0));
+    keep(ctx, arena_, plan_.out[call.slot], out, rows);
+    if (!F) return;
+    matmul(ctx, slice(out, rows), call.parameters.matrix(own.o_proj), slice(F, rows), Transpose::b);
     if (own.o_bias >= 0) add_bias(ctx, call.parameters.vector(own.o_bias), slice(F, rows));
   }
 
   void backward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF) override {
-    const int64_t o_proj = own_parameters(call).o_proj, N = dF.extent(0);
+    const int64_t o_proj = own_parameters(call).o_proj, N = dF.extent(0), slot = call.slot;
+    recall(ctx, arena_, plan_.out[slot], out_of(slot, N), rows);
+    recall(ctx, arena_, plan_.qkv[slot], qkv_of(slot, N), rows);
+    if (has_own_inputs(slot)) recall(ctx, arena_, plan_.normed[slot], attention_inputs(slot, N), rows);
     matmul(ctx, slice(dF, rows), call.parameters.matrix(o_proj), slice(d_out_of(N), rows));
     if (call.block_sums == nullptr) return;
     const BlockSums& sums = *call.block_sums;
@@ -150,17 +158,20 @@ class AttentionBranches final : public Branches {
   View<float, 3> k_of(View<float, 2> qkv) const { return heads_of(qkv, heads_, kv_heads_); }
   View<float, 3> v_of(View<float, 2> qkv) const { return heads_of(qkv, heads_ + kv_heads_, kv_heads_); }
 
-  View<float, 2> qkv_of(int64_t slot, int64_t N) const { return {arena_.at(plan_.qkv[slot]), {N, qkv_size()}}; }
-  View<float, 2> out_of(int64_t slot, int64_t N) const { return {arena_.at(plan_.out[slot]), {N, heads_ * head_dim_}}; }
+  View<float, 2> qkv_of(int64_t slot, int64_t N) const { return {arena_.at(plan_.qkv[slot].values), {N, qkv_size()}}; }
+  View<float, 2> out_of(int64_t slot, int64_t N) const {
+    return {arena_.at(plan_.out[slot].values), {N, heads_ * head_dim_}};
+  }
   View<float, 2> d_qkv_of(int64_t N) const { return {arena_.at(plan_.d_qkv), {N, qkv_size()}}; }
   View<float, 2> d_out_of(int64_t N) const { return {arena_.at(plan_.d_out), {N, heads_ * head_dim_}}; }
   View<float, 3> values_of(const BranchCall& call, int64_t N) const {
     return v_of(own_parameters(call).v_norm >= 0 ? attention_inputs(call.slot, N) : qkv_of(call.slot, N));
   }
   /// What attention reads: a buffer of its own where the backward pass needs the projections too.
+  bool has_own_inputs(int64_t slot) const { return plan_.normed[slot].values.count > 0; }
   View<float, 2> attention_inputs(int64_t slot, int64_t N) const {
-    if (plan_.normed[slot].count == 0) return qkv_of(slot, N);
-    return {arena_.at(plan_.normed[slot]), {N, plan_.normed_columns}};
+    if (!has_own_inputs(slot)) return qkv_of(slot, N);
+    return {arena_.at(plan_.normed[slot].values), {N, plan_.normed_columns}};
   }
 
   /// A norm of columns [begin, begin + size) of the projections, in rows of `width`.
@@ -263,12 +274,13 @@ AttentionPlan plan_attention(const ModelConfig& config, const std::vector<Sublay
   for (const Sublayer& sublayer : sublayers) {
     if (sublayer.wiring.qkv == QkvNorm::qkv_head) plan.normed_columns = projections;
   }
-  ActivationSlots qkv(arena, N * projections), normed(arena, N * plan.normed_columns),
-      inverse_rms(arena, N * (config.num_attention_heads + 2 * config.num_key_value_heads)),
-      out(arena, N * config.query_size()), lse(arena, N * config.num_attention_heads);
+  KeptSlots qkv(arena, options, N * projections), normed(arena, options, N * plan.normed_columns),
+      out(arena, options, N * config.query_size());
+  ActivationSlots<float> inverse_rms(arena, N * (config.num_attention_heads + 2 * config.num_key_value_heads)),
+      lse(arena, N * config.num_attention_heads);
   for (int64_t i = 0; i < std::ssize(sublayers); ++i) {
     const bool used = sublayers[i].branch == BranchKind::attention, norm = has_norm(sublayers[i]);
-    const int64_t slot = options.slot(i);
+    const int64_t slot = options.slot(i, std::ssize(sublayers));
     plan.qkv.push_back(qkv.at_if(used, slot));
     plan.normed.push_back(normed.at_if(norm && options.training, slot));
     plan.inverse_rms.push_back(inverse_rms.at_if(norm, slot));

@@ -54,6 +54,7 @@ class Branches {
 
   virtual void forward_in(Context&, const BranchCall&, Rows, View<const float, 2> u) = 0;
   virtual void mix(Context&, const BranchCall&, Rows) = 0;
+  /// F null: only what the backward pass needs is wanted.
   virtual void forward_out(Context&, const BranchCall&, Rows, View<const float, 2> u, View<float, 2> F) = 0;
 
   virtual void backward_out(Context&, const BranchCall&, Rows, View<const float, 2> dF) = 0;
@@ -69,11 +70,12 @@ class Branches {
                              View<const float, 2> u) = 0;
 };
 
-/// Regions of the attention branches, one set a sublayer: projections (with rotated q and k, unless `normed` holds
+/// Regions of the attention branches, one set a sublayer but for what KeptRegions share: projections (with rotated q and k, unless `normed` holds
 /// those), the normed q, k and perhaps v, rotated, with their inverse root mean squares, attention output, log-sum-exp,
 /// and the pages of the key-value cache.
 struct AttentionPlan {
-  std::vector<Region<float>> qkv, normed, inverse_rms, out, lse, cache_keys, cache_values;
+  std::vector<KeptRegion> qkv, normed, out;
+  std::vector<Region<float>> inverse_rms, lse, cache_keys, cache_values;
   int64_t normed_columns = 0;
   Region<float> d_qkv, d_out, delta, cos, sin;
   Region<float> q_norm_partial, k_norm_partial, v_norm_partial, qkv_bias_partial, o_bias_partial;  ///< sums of chunks
@@ -82,11 +84,14 @@ AttentionPlan plan_attention(const ModelConfig&, const std::vector<Sublayer>&, c
 std::unique_ptr<Branches> make_attention(Context&, const ModelConfig&, const AttentionPlan&, const DecoderOptions&,
                                          const Arena&);
 
-/// Regions of the feed-forward branches: gate and up projections, one pair a sublayer. The product silu(gate) up is
-/// computed again in the backward pass, in the place of its gradient.
+/// Regions of the feed-forward branches: gate and up projections, one pair a sublayer; the values give their place to
+/// their gradients. The product silu(gate) up is computed again in the backward pass, in the place of its gradient.
 struct MlpPlan {
-  std::vector<Region<float>> gate_up;
+  std::vector<KeptRegion> gate_up;
   Region<float> h;
+
+  /// Bytes of what stays untouched where weight gradients are summed block by block.
+  int64_t whole_batch_bytes() const;
   Region<float> gate_bias_partial, down_bias_partial;  ///< sums of chunks
 };
 /// Scratch of a context in which `rows` rows run.

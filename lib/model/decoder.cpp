@@ -45,11 +45,17 @@ int64_t decoder_block_sums(const ModelConfig& config, const RowBlocks& blocks) {
   return blocks.count > 1 && 2 * blocks.count * gradients < operands ? blocks.count * gradients : 0;
 }
 
-int64_t decoder_scratch_bytes(const Context& ctx, const ModelConfig& config, const RowBlocks& blocks) {
-  const int64_t mlp = mlp_scratch_bytes(config.intermediate_size, blocks.most_rows());
+int64_t decoder_scratch_bytes(const Context& ctx, const ModelConfig& config, const DecoderPlan& plan,
+                              const RowBlocks& blocks) {
+  const int64_t rows = std::max(mlp_scratch_bytes(config.intermediate_size, blocks.most_rows()),
+                                stream_scratch_bytes(plan.stream, config.hidden_size, blocks.most_rows()));
   const int64_t attention = attention_memory(ctx, config.head_dim);
-  if (blocks.count == 1) return std::max(mlp, attention);
-  return attention + std::max(ctx.threads() * mlp, attention);
+  if (blocks.count == 1) return std::max(rows, attention);
+  return attention + std::max(ctx.threads() * rows, attention);
+}
+
+int64_t decoder_untouched_bytes(const ModelConfig& config, const DecoderPlan& plan, const RowBlocks& blocks) {
+  return decoder_block_sums(config, blocks) > 0 ? plan.mlp.whole_batch_bytes() : 0;
 }
 
 DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers, const DecoderOptions& options,
@@ -150,6 +156,7 @@ bool Decoder::run_sublayers(const Pass& pass, int64_t first, int64_t end) {
     return (step.kind == ForwardStep::mix && branch(step.i).mixes_rows() && !pass.by_sequences) ||
            (step.kind == ForwardStep::show && pass.observer.branch && !pass.recomputes);
   };
+  const auto stops_at = [&](int64_t i) { return pass.recomputes && i + 1 == end; };
   const auto on_rows = [&](Context& ctx, const ForwardStep& step, Rows rows) {
     const int64_t i = step.i;
     switch (step.kind) {
@@ -160,10 +167,11 @@ bool Decoder::run_sublayers(const Pass& pass, int64_t first, int64_t end) {
       case ForwardStep::mix:
         return branch(i).mix(ctx, pass.call(plan_, i), rows);
       case ForwardStep::out:
-        return branch(i).forward_out(ctx, pass.call(plan_, i), rows, stream_->branch_input(i),
-                                     stream_->branch_output(i));
+        return branch(i).forward_out(
+            ctx, pass.call(plan_, i), rows, stream_->branch_input(i),
+            stops_at(i) && !stream_->keeps_branch_output(i) ? View<float, 2>() : stream_->branch_output(i));
       case ForwardStep::join:
-        if (pass.recomputes && i + 1 == end) return;
+        if (stops_at(i)) return stream_->keep_branch_output(ctx, i, rows);
         return stream_->join(ctx, p, i, rows);
       default:
         return;
@@ -379,7 +387,7 @@ bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch
   if (observer.gradient) observer.gradient(n, stream_->state_gradient(ctx_, p, n));
   const int64_t segment = plan_.options.segment > 0 ? plan_.options.segment : std::max<int64_t>(n, 1);
   for (int64_t end = n; end > 0;) {
-    const int64_t first = (end - 1) / segment * segment;
+    const int64_t first = std::max<int64_t>(0, end - segment);
     if (end < n && !run_sublayers(pass, first, end)) return false;
     if (!run_backward(pass, first, end)) return false;
     end = first;

@@ -47,7 +47,11 @@ KEEL_API RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int6
 KEEL_API int64_t decoder_block_sums(const ModelConfig& config, const RowBlocks& blocks);
 
 /// Bytes of scratch in the context and those of its threads.
-KEEL_API int64_t decoder_scratch_bytes(const Context&, const ModelConfig& config, const RowBlocks& blocks);
+KEEL_API int64_t decoder_scratch_bytes(const Context&, const ModelConfig& config, const DecoderPlan& plan,
+                                       const RowBlocks& blocks);
+
+/// Bytes of the plan that passes in such blocks leave untouched, so that the system gives no memory for them.
+KEEL_API int64_t decoder_untouched_bytes(const ModelConfig& config, const DecoderPlan& plan, const RowBlocks& blocks);
 
 /// Looks at a pass as it goes by; empty functions are not called. Of sublayer i of the list, in forward order:
 /// branch(i, x_i, F_i), F_i without norm or scale; in backward order from i = n: gradient(i, dL/dx_i), of the sum of the

@@ -172,28 +172,32 @@ TEST(Decoder, SchemeOptionsAgainstTheComplexStep) {
 }
 
 /// What is computed again has the same bits as what is kept.
+void expect_same_bits(const ModelConfig& config, ActivationType type) {
+  std::vector<float> kept;
+  for (const int64_t segment : {0, 1, 2, 4, 6, 10}) {
+    Case c(config, {0, 3, 9}, 80, false, true, segment, type);
+    const Arena arena(c.arena_plan);
+    Context ctx(2);
+    Decoder decoder(ctx, c.config, c.plan, arena);
+    std::vector<StepScalars> scalars(1);
+    ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
+    ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), true, {scalars.data(), {1}}));
+    std::vector<float> gradients;
+    for (const Parameter& p : c.layout.parameters) {
+      gradients.insert(gradients.end(), c.gradients.begin() + p.offset, c.gradients.begin() + p.offset + p.size);
+    }
+    if (kept.empty()) kept = gradients;
+    EXPECT_EQ(kept, gradients) << "segments of " << segment << " sublayers, type " << static_cast<int>(type);
+  }
+}
+
 TEST(Decoder, RecomputationGivesTheSameBits) {
   for (const ResidualScheme& scheme : residual_schemes()) {
     SCOPED_TRACE(scheme.name);
     ModelConfig config = small(std::string(scheme.name));
     config.num_hidden_layers = 3;
     config.learnable_alpha = scheme.accepts_alpha;
-    std::vector<float> kept;
-    for (const int64_t segment : {0, 1, 2, 4, 6, 10}) {
-      Case c(config, {0, 3, 9}, 80, false, true, segment);
-      const Arena arena(c.arena_plan);
-      Context ctx(2);
-      Decoder decoder(ctx, c.config, c.plan, arena);
-      std::vector<StepScalars> scalars(1);
-      ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
-      ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), true, {scalars.data(), {1}}));
-      std::vector<float> gradients;
-      for (const Parameter& p : c.layout.parameters) {
-        gradients.insert(gradients.end(), c.gradients.begin() + p.offset, c.gradients.begin() + p.offset + p.size);
-      }
-      if (kept.empty()) kept = gradients;
-      EXPECT_EQ(kept, gradients) << "segments of " << segment << " sublayers";
-    }
+    for (const ActivationType type : {ActivationType::fp32, ActivationType::bf16}) expect_same_bits(config, type);
   }
 }
 
@@ -208,6 +212,116 @@ TEST(Decoder, RecomputationNeedsLessMemory) {
   EXPECT_LT(bytes[1], bytes[0] / 2);
   EXPECT_LT(bytes[2], bytes[1]);
   EXPECT_LT(bytes[8], bytes[0] / 2);
+}
+
+double loss_and_gradients(Case& c) {
+  Context ctx(2);
+  const Arena arena(c.arena_plan);
+  Decoder decoder(ctx, c.config, c.plan, arena);
+  std::vector<StepScalars> scalars(1);
+  EXPECT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
+  return scalars[0].loss_sum;
+}
+
+/// Of the gradient of a tensor, in the 2-norm. A rounding to bf16 is off by 2^-9.5 in the root mean square; a gradient meets
+/// at most 5 rounded matrices in each of 6 sublayers, whose errors are independent: sqrt(30) 2^-9.5 = 0.008. The factor is
+/// for norms and softmax, which are steeper than 1, and for sums that cancel.
+constexpr double kRoundedTolerance = 4 * 0.008;
+/// Queries and keys lie behind P (dP - D), a difference of numbers some three times as large.
+double rounded_tolerance(const std::string& name) {
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  return kRoundedTolerance * (has("q_proj") || has("k_proj") || has("q_norm") || has("k_norm") ? 3 : 1);
+}
+
+/// Gradients of the two types of storage, tensor by tensor; single numbers of one kind together, as they are sums that may
+/// cancel.
+void expect_near(const Case& c, const std::vector<float>& exact, const std::vector<float>& rounded) {
+  std::map<std::string, std::pair<double, double>> sums;
+  double all = 0;
+  for (const Parameter& p : c.layout.parameters) {
+    auto& [difference, norm] = sums[p.size == 1 ? p.name.substr(p.name.rfind('.')) : p.name];
+    for (int64_t i = p.offset; i < p.offset + p.size; ++i) {
+      const double d = static_cast<double>(rounded[i]) - exact[i];
+      if (p.frozen) continue;
+      difference += d * d;
+      norm += static_cast<double>(exact[i]) * exact[i];
+    }
+    all += difference;
+  }
+  for (const auto& [name, sum] : sums) {
+    EXPECT_TRUE(std::sqrt(sum.first) <= rounded_tolerance(name) * std::sqrt(sum.second))
+        << name << ": " << std::sqrt(sum.first / sum.second);
+  }
+  EXPECT_GT(all, 0) << "nothing was rounded";
+}
+
+void expect_rounding_errors(const ModelConfig& config) {
+  Case exact(config, {0, 23, 24, 57}, 100, true);
+  Case rounded(config, {0, 23, 24, 57}, 100, true, true, 0, ActivationType::bf16);
+  const double loss = loss_and_gradients(exact), same_loss = loss_and_gradients(rounded);
+  EXPECT_EQ(loss, same_loss);
+  expect_near(exact, exact.gradients, rounded.gradients);
+}
+
+TEST(Decoder, ActivationsInBf16KeepTheLossAndNearlyTheGradients) {
+  ModelConfig config{.vocab_size = 61,
+                     .hidden_size = 32,
+                     .intermediate_size = 48,
+                     .num_hidden_layers = 3,
+                     .num_attention_heads = 4,
+                     .num_key_value_heads = 2};
+  for (const ResidualScheme& scheme : residual_schemes()) {
+    SCOPED_TRACE(scheme.name);
+    config.residual_scheme = scheme.name;
+    expect_rounding_errors(config);
+  }
+  config.residual_scheme = "pre";
+  config.attention_bias = config.mlp_bias = config.qk_norm = true;
+  expect_rounding_errors(config);
+  config.residual_scheme = "post";
+  config.norm_type = NormKind::ln;
+  config.sliding_window = 9;
+  expect_rounding_errors(config);
+}
+
+/// Wide enough that weight gradients are products over all rows, and narrow enough that blocks of rows sum them.
+TEST(Decoder, ActivationsInBf16WithWeightGradientsOfBothKinds) {
+  for (const auto& [width, by_blocks] : {std::pair(16, true), {256, false}}) {
+    SCOPED_TRACE(width);
+    const ModelConfig config{.vocab_size = 61,
+                             .hidden_size = width,
+                             .intermediate_size = 2 * width,
+                             .num_hidden_layers = 1,
+                             .num_attention_heads = 2,
+                             .num_key_value_heads = 1,
+                             .residual_scheme = "keel"};
+    Case exact(config, {0, 700, 1100}, 90), rounded(config, {0, 700, 1100}, 90, false, true, 0, ActivationType::bf16);
+    const RowBlocks blocks = decoder_row_blocks(exact.config, 1100, 1100, 2);
+    ASSERT_EQ(decoder_block_sums(exact.config, blocks) > 0, by_blocks);
+    EXPECT_EQ(decoder_untouched_bytes(exact.config, rounded.plan, blocks), by_blocks ? 1100 * 3 * 2 * width * 4 : 0);
+    EXPECT_EQ(loss_and_gradients(exact), loss_and_gradients(rounded));
+    expect_near(exact, exact.gradients, rounded.gradients);
+  }
+}
+
+/// Queries, keys and values, attention output, gate and up, and what an outer norm reads of a branch: half as large.
+TEST(Decoder, ActivationsInBf16TakeHalfOfWhatBranchesKeep) {
+  const ModelConfig config{.vocab_size = 61,
+                           .hidden_size = 64,
+                           .intermediate_size = 128,
+                           .num_hidden_layers = 3,
+                           .num_attention_heads = 4,
+                           .num_key_value_heads = 2,
+                           .residual_scheme = "keel"};
+  const int64_t N = 32, d = 64, projections = 2 * d, F = 128;
+  Case exact(config, {0, 32}, 1), rounded(config, {0, 32}, 1, false, true, 0, ActivationType::bf16);
+  const auto bytes = [](const Case& c, MemoryKind kind) { return c.arena_plan.bytes(kind); };
+  const int64_t of_block = N * (projections + d + 2 * F + d);
+  const int64_t first_branch = N * d;  // no outer norm behind it
+  EXPECT_EQ(bytes(exact, MemoryKind::activations) - bytes(rounded, MemoryKind::activations),
+            2 * (3 * of_block + 3 * N * d - first_branch));
+  EXPECT_EQ(bytes(rounded, MemoryKind::workspace) - bytes(exact, MemoryKind::workspace),
+            4 * N * (projections + d + 2 * F));
 }
 
 TEST(Decoder, DocumentsAndLossMaskAgainstTheComplexStep) {
@@ -257,8 +371,8 @@ TEST(Decoder, InferenceWithSharedBuffersGivesTheSameLoss) {
   }
 }
 
-TEST(Decoder, SameBitsForAnyNumberOfThreads) {
-  Case c(small("keel"), {0, 40, 90, 130}, 60);
+void expect_same_bits_for_any_threads(ActivationType type) {
+  Case c(small("keel"), {0, 40, 90, 130}, 60, false, true, 0, type);
   std::vector<float> first;
   for (int threads : {1, 2, 3}) {
     Context ctx(threads);
@@ -274,6 +388,11 @@ TEST(Decoder, SameBitsForAnyNumberOfThreads) {
     if (first.empty()) first = norms;
     EXPECT_EQ(first, norms) << threads;
   }
+}
+
+TEST(Decoder, SameBitsForAnyNumberOfThreads) {
+  expect_same_bits_for_any_threads(ActivationType::fp32);
+  expect_same_bits_for_any_threads(ActivationType::bf16);
 }
 
 TEST(Decoder, InterruptionEndsThePass) {

@@ -1,6 +1,7 @@
 #include "keel/model/flops.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace keel {
 namespace {
@@ -9,6 +10,11 @@ double branch_flops(const ModelConfig& config, int64_t sequence_length, int64_t 
   double sum = 0;
   for (int64_t l = 0; l < sublayers; ++l) sum += branch_flops_per_token(config, l, sequence_length);
   return sum;
+}
+
+double output_flops(const ModelConfig& c, int64_t l) {
+  const int64_t inputs = branch_kind(l) == BranchKind::mlp ? c.intermediate_size : c.query_size();
+  return 2 * static_cast<double>(c.hidden_size) * static_cast<double>(inputs);
 }
 
 }  // namespace
@@ -29,7 +35,13 @@ double train_flops_per_token(const ModelConfig& c, int64_t sequence_length) {
 
 double recompute_flops_per_token(const ModelConfig& c, int64_t sequence_length, int64_t segment) {
   if (segment == 0) return 0;
-  return branch_flops(c, sequence_length, (c.sublayers() - 1) / segment * segment);
+  const int64_t again = c.sublayers() - segment;
+  double flops = branch_flops(c, sequence_length, again);
+  const std::vector<Wiring> wiring = wiring_table(c);
+  for (int64_t end = again; end > 0; end -= segment) {
+    if (!wiring[end - 1].keeps_branch()) flops -= output_flops(c, end - 1);
+  }
+  return flops;
 }
 
 }  // namespace keel

@@ -17,7 +17,8 @@ KEEL_API double branch_flops_per_token(const ModelConfig& config, int64_t l, int
 KEEL_API double train_flops_per_token(const ModelConfig& config, int64_t sequence_length);
 
 /// What a training step does again with segments of so many sublayers (DecoderOptions::segment): the forward pass of all
-/// branches but the last segment's. 0 for segment 0.
+/// branches but the last segment's, and without the output projection of a segment's last branch where no one reads it.
+/// 0 for segment 0.
 KEEL_API double recompute_flops_per_token(const ModelConfig& config, int64_t sequence_length, int64_t segment);
 
 }  // namespace keel

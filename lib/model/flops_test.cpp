@@ -24,10 +24,27 @@ TEST(RecomputeFlops, AreTheForwardPassesOfAllSegmentsButTheLast) {
   EXPECT_EQ(branch_flops_per_token(c, 4, 4), attention);
   EXPECT_EQ(branch_flops_per_token(c, 5, 4), mlp);
   EXPECT_EQ(recompute_flops_per_token(c, 4, 0), 0);
-  EXPECT_EQ(recompute_flops_per_token(c, 4, 1), 3 * attention + 2 * mlp);
+  // No outer norm reads the output of Keel's first sublayer.
+  EXPECT_EQ(recompute_flops_per_token(c, 4, 1), 3 * attention + 2 * mlp - 2.0 * 2 * 2);
   EXPECT_EQ(recompute_flops_per_token(c, 4, 2), 2 * (attention + mlp));
-  EXPECT_EQ(recompute_flops_per_token(c, 4, 4), 2 * (attention + mlp));
+  EXPECT_EQ(recompute_flops_per_token(c, 4, 4), attention + mlp) << "the last segment is a whole one";
   EXPECT_EQ(recompute_flops_per_token(c, 4, 6), 0);
+  EXPECT_EQ(recompute_flops_per_token(c, 4, 8), 0);
+}
+
+TEST(RecomputeFlops, LeaveOutOutputsThatNoOneReads) {
+  const ModelConfig keel = resolved(
+      {.vocab_size = 5, .hidden_size = 2, .intermediate_size = 3, .num_hidden_layers = 3, .num_attention_heads = 1});
+  ModelConfig pre = keel;
+  pre.residual_scheme = "pre";
+  const double o = 2.0 * 2 * 2, down = 2.0 * 2 * 3;
+  const auto saved = [&](int64_t segment) {
+    return recompute_flops_per_token(keel, 4, segment) - recompute_flops_per_token(pre, 4, segment);
+  };
+  // Keel's first sublayer alone has no outer norm.
+  EXPECT_EQ(saved(1), 2 * o + 2 * down);
+  EXPECT_EQ(saved(2), 2 * down);
+  EXPECT_EQ(saved(4), down);
 }
 
 }  // namespace

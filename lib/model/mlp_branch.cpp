@@ -25,12 +25,19 @@ class MlpBranches final : public Branches {
     const View<float, 2> gate = scratch.gate_up.columns(0, F_), up = scratch.gate_up.columns(F_, 2 * F_);
     matmul(ctx, slice(u, rows), p.matrix(own.gate_proj, own.up_proj), scratch.gate_up, Transpose::b);
     if (own.gate_bias >= 0) add_bias(ctx, p.vector(own.gate_bias, own.up_bias), scratch.gate_up);
-    if (plan_.gate_up[call.slot].count > 0) {
-      const View<float, 2> kept = slice(gate_up_of(call, u.extent(0)), rows);
-      swiglu(ctx, gate, up, scratch.h, kept.columns(0, F_), kept.columns(F_, 2 * F_));
+    const View<float, 2> h = F ? scratch.h : View<float, 2>();
+    const KeptRegion& region = plan_.gate_up[call.slot];
+    const View<float, 2> values = gate_up_of(call, u.extent(0));
+    if (region.rounded.count > 0) {
+      const View<Bf16, 2> kept = rounded_rows(arena_, region, values, rows);
+      swiglu(ctx, gate, up, h, kept.columns(0, F_), kept.columns(F_, 2 * F_));
+    } else if (region.values.count > 0) {
+      const View<float, 2> kept = slice(values, rows);
+      swiglu(ctx, gate, up, h, kept.columns(0, F_), kept.columns(F_, 2 * F_));
     } else {
-      swiglu(ctx, gate, up, scratch.h);
+      swiglu(ctx, gate, up, h);
     }
+    if (!F) return;
     matmul(ctx, scratch.h, p.matrix(own.down_proj), slice(F, rows), Transpose::b);
     if (own.down_bias >= 0) add_bias(ctx, p.vector(own.down_bias), slice(F, rows));
   }
@@ -42,13 +49,18 @@ class MlpBranches final : public Branches {
                    View<float, 2> du) override {
     const ParameterBuffers& p = call.parameters;
     const SublayerParameters& own = p.layout->sublayers[call.sublayer.index];
-    const View<float, 2> kept = slice(gate_up_of(call, dF.extent(0)), rows);
+    const View<float, 2> values = gate_up_of(call, dF.extent(0));
     // Where weight gradients are products over all rows, their operands stay: that of gate and up in the place of these.
     const bool whole = call.block_sums == nullptr;
-    const Scratch scratch = whole ? Scratch{kept, slice(h_of(dF.extent(0)), rows)} : scratch_of(ctx, rows);
+    const Scratch scratch =
+        whole ? Scratch{slice(values, rows), slice(h_of(dF.extent(0)), rows)} : scratch_of(ctx, rows);
     const View<float, 2>&d_gate_up = scratch.gate_up, &h = scratch.h;
     matmul(ctx, slice(dF, rows), p.matrix(own.down_proj), h);
-    swiglu_backward(ctx, h, kept.columns(0, F_), kept.columns(F_, 2 * F_), d_gate_up.columns(0, F_),
+    const KeptRegion& region = plan_.gate_up[call.slot];
+    const bool is_rounded = region.rounded.count > 0;
+    if (is_rounded) widen(ctx, rounded_rows(arena_, region, values, rows), d_gate_up);
+    const View<float, 2> gate_up = is_rounded ? d_gate_up : slice(values, rows);
+    swiglu_backward(ctx, h, gate_up.columns(0, F_), gate_up.columns(F_, 2 * F_), d_gate_up.columns(0, F_),
                     d_gate_up.columns(F_, 2 * F_), h);
     if (own.gate_bias >= 0) {
       add_bias_backward(ctx, d_gate_up, p.d_vector(own.gate_bias, own.up_bias), gate_bias_partial(rows),
@@ -99,7 +111,7 @@ class MlpBranches final : public Branches {
     return {{floats, {rows.count(), 2 * F_}}, {floats + rows.count() * 2 * F_, {rows.count(), F_}}};
   }
   View<float, 2> gate_up_of(const BranchCall& call, int64_t N) const {
-    return {arena_.at(plan_.gate_up[call.slot]), {N, 2 * F_}};
+    return {arena_.at(plan_.gate_up[call.slot].values), {N, 2 * F_}};
   }
   View<float, 2> h_of(int64_t N) const { return {arena_.at(plan_.h), {N, F_}}; }
   View<float, 2> gate_bias_partial(Rows rows) const {
@@ -118,15 +130,25 @@ int64_t mlp_scratch_bytes(int64_t intermediate_size, int64_t rows) {
   return 3 * intermediate_size * rows * static_cast<int64_t>(sizeof(float));
 }
 
+int64_t MlpPlan::whole_batch_bytes() const {
+  int64_t floats = h.count;
+  for (const KeptRegion& region : gate_up) {
+    if (region.rounded.count == 0) continue;
+    floats += region.values.count;  // which all share
+    break;
+  }
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
 MlpPlan plan_mlp(const ModelConfig& config, const std::vector<Sublayer>& sublayers, const DecoderOptions& options,
                  ArenaPlan& arena) {
   using enum MemoryKind;
   const int64_t hidden = options.max_tokens * config.intermediate_size;
   MlpPlan plan;
-  ActivationSlots gate_up(arena, 2 * hidden);
+  KeptSlots gate_up(arena, options, 2 * hidden);
   for (int64_t i = 0; i < std::ssize(sublayers); ++i) {
     const bool kept = options.training && sublayers[i].branch == BranchKind::mlp;
-    plan.gate_up.push_back(gate_up.at_if(kept, options.slot(i)));
+    plan.gate_up.push_back(gate_up.at_if(kept, options.slot(i, std::ssize(sublayers))));
   }
   if (options.training) plan.h = arena.add<float>(workspace, hidden);
   if (options.training && config.mlp_bias) {

@@ -42,6 +42,10 @@ class ResidualStream {
   virtual View<const float, 2> branch_input(int64_t i) const = 0;
   /// Where branch i writes its output.
   virtual View<float, 2> branch_output(int64_t i) = 0;
+  /// Whether the backward pass reads branch_output(i).
+  virtual bool keeps_branch_output(int64_t i) const = 0;
+  /// Keeps it for that; join(i) does so too.
+  virtual void keep_branch_output(Context&, int64_t i, Rows) = 0;
   /// Joins the output of branch i to the state and makes branch_input(i + 1).
   virtual void join(Context&, const ParameterBuffers&, int64_t i, Rows) = 0;
 
@@ -78,7 +82,7 @@ struct SingleStreamPlan {
   std::vector<Region<float>> x, normed, u;      ///< streams, N_in(x), branch inputs (= normed without a scale): n + 1;
                                                 ///< in training the last two share memory by parity,
                                                 ///< but for the head
-  std::vector<Region<float>> F;                 ///< branch outputs, n
+  std::vector<KeptRegion> F;                    ///< branch outputs, n
   std::vector<Region<float>> inner_r, inner_m;  ///< inverse root mean squares and means of the norms
   std::vector<Region<float>> branch_r, branch_m, outer_r, outer_m;
   Region<float> f;          ///< normed branch output
@@ -87,7 +91,7 @@ struct SingleStreamPlan {
   Region<float> state_gradient, input_gradient;
   Region<float> branch_gradients[2], join_partial[2], branch_partial[2], input_partial[2],
       scale_partial[2];                          ///< of even and of odd sublayers; the last four are sums of chunks
-  Region<float> passing;                         ///< branch outputs that no one reads again
+  Region<float> passing;                         ///< branch outputs that no one reads again, or that are kept rounded
   Region<float> observed_gradient, unused_gain;  ///< with observe_gradients
 };
 
@@ -95,6 +99,9 @@ struct SingleStreamPlan {
 /// sweep: x, and F where a norm or a learned scale follows it.
 SingleStreamPlan plan_single_stream(const ModelConfig&, const std::vector<Sublayer>&, const DecoderOptions&,
                                     ArenaPlan&);
+
+/// Scratch of a context in which `rows` rows run.
+int64_t stream_scratch_bytes(const SingleStreamPlan&, int64_t hidden_size, int64_t rows);
 
 std::unique_ptr<ResidualStream> make_single_stream(Context&, const ModelConfig&, const std::vector<Sublayer>&,
                                                    const SingleStreamPlan&, const Arena&);

@@ -38,6 +38,11 @@ struct Wiring {
   LearnedScale in_scale = LearnedScale::none, skip_scale = LearnedScale::none, branch_scale = LearnedScale::none;
   bool frozen_skip = false;  ///< the skip_scale is a constant of the model, stored but not trained
 
+  /// Whether the backward pass needs F(u): a norm or a learned scale follows it.
+  bool keeps_branch() const {
+    return branch != NormKind::none || outer != NormKind::none || branch_scale != LearnedScale::none;
+  }
+
   bool operator==(const Wiring&) const = default;
 };
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "keel/base/error.h"
 #include "keel/kernels/column_scale/column_scale.h"
 #include "keel/kernels/common/chunks.h"
@@ -36,7 +38,7 @@ class Positions {
   bool seam_reads_branch(int64_t i) const {
     return wiring(i).outer != NormKind::none || wiring(i).branch_scale != LearnedScale::none;
   }
-  bool keeps_branch(int64_t i) const { return seam_reads_branch(i) || wiring(i).branch != NormKind::none; }
+  bool keeps_branch(int64_t i) const { return wiring(i).keeps_branch(); }
 
  private:
   std::vector<Sublayer> sublayers_;
@@ -98,11 +100,17 @@ class SingleStream final : public ResidualStream {
     return at_.has_inner(i) ? matrix(plan_.normed[i]) : matrix(plan_.x[i]);
   }
 
-  View<float, 2> branch_output(int64_t i) override { return matrix(plan_.F[i]); }
+  View<float, 2> branch_output(int64_t i) override { return matrix(plan_.F[i].values); }
+  bool keeps_branch_output(int64_t i) const override { return at_.keeps_branch(i); }
+  void keep_branch_output(Context& ctx, int64_t i, Rows rows) override {
+    keep(ctx, arena_, plan_.F[i], branch_output(i), rows);
+  }
 
   void join(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) override {
-    branch_norm(ctx, p, i, rows);
-    SeamForward seam{.x = matrix(plan_.x[i], rows), .F = branch_term(i, rows), .a = a(i), .b = b(p, i)};
+    keep_branch_output(ctx, i, rows);
+    const View<const float, 2> F = matrix(plan_.F[i].values, rows);
+    branch_norm(ctx, p, i, F, rows);
+    SeamForward seam{.x = matrix(plan_.x[i], rows), .F = branch_term(i, F, rows), .a = a(i), .b = b(p, i)};
     const SublayerParameters& mine = own(p, i);
     if (at_.has_skip_vector(i)) seam.skip_scale = p.vector(mine.skip_scale);
     if (at_.has_branch_vector(i)) seam.branch_scale = p.vector(mine.branch_scale);
@@ -136,16 +144,18 @@ class SingleStream final : public ResidualStream {
   }
 
   void join_backward(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) override {
-    if (at_.seam_reads_branch(i)) branch_norm(ctx, p, i, rows);
-    seam_backward(ctx, backward_seam(p, i, rows, RowSums::of_chunks));
-    branch_norm_backward(ctx, p, i, rows, RowSums::of_chunks);
+    const View<const float, 2> F = recalled_branch(ctx, i, rows);
+    if (at_.seam_reads_branch(i)) branch_norm(ctx, p, i, F, rows);
+    seam_backward(ctx, backward_seam(p, i, F, rows, RowSums::of_chunks));
+    branch_norm_backward(ctx, p, i, F, rows, RowSums::of_chunks);
   }
 
   void add_join_gradients(Context& ctx, const ParameterBuffers& p, int64_t i) override {
     const Rows all{0, N_};
+    const View<const float, 2> F = branch_output(i);  // not read
     if (at_.has_skip_exponent(i)) zero(ctx, d_learned_a());
-    seam_backward(ctx, backward_seam(p, i, all, RowSums::add_up));
-    branch_norm_backward(ctx, p, i, all, RowSums::add_up);
+    seam_backward(ctx, backward_seam(p, i, F, all, RowSums::add_up));
+    branch_norm_backward(ctx, p, i, F, all, RowSums::add_up);
     if (at_.has_skip_exponent(i)) {
       exp_scale_backward(ctx, d_learned_a(), learned_a(i), p.d_vector(own(p, i).skip_exponent));
     }
@@ -293,14 +303,15 @@ class SingleStream final : public ResidualStream {
     return seam;
   }
 
-  SeamBackward backward_seam(const ParameterBuffers& p, int64_t i, Rows rows, RowSums sums) const {
+  SeamBackward backward_seam(const ParameterBuffers& p, int64_t i, View<const float, 2> F, Rows rows,
+                             RowSums sums) const {
     const bool last = i + 1 == at_.count();
     const SublayerParameters& mine = own(p, i);
     SeamBackward seam{.y = matrix(plan_.x[i + 1], rows), .a = a(i), .b = b(p, i)};
     seam.outer_gain = p.vector(mine.outer_norm.gain);
     seam.outer_bias = p.vector(mine.outer_norm.bias);
     seam.outer_eps = seam.inner_eps = eps_;
-    if (at_.seam_reads_branch(i)) seam.F = branch_term(i, rows);
+    if (at_.seam_reads_branch(i)) seam.F = branch_term(i, F, rows);
     if (seam.outer_gain || at_.wiring(i).skip_scale != LearnedScale::none) seam.x = matrix(plan_.x[i], rows);
     if (seam.outer_gain) {
       seam.outer_r = per_row(plan_.outer_r[i], rows);
@@ -328,28 +339,37 @@ class SingleStream final : public ResidualStream {
     return seam;
   }
 
-  View<float, 2> branch_term(int64_t i, Rows rows) const {
-    return matrix(at_.wiring(i).branch == NormKind::none ? plan_.F[i] : plan_.f, rows);
+  /// What is kept of these rows of branch_output(i).
+  View<const float, 2> recalled_branch(Context& ctx, int64_t i, Rows rows) {
+    const View<float, 2> values = branch_output(i);
+    if (plan_.F[i].rounded.count == 0) return slice(values, rows);
+    const View<float, 2> F(static_cast<float*>(ctx.scratch(stream_scratch_bytes(plan_, d_, rows.count()))),
+                           {rows.count(), d_});
+    widen(ctx, rounded_rows(arena_, plan_.F[i], values, rows), F);
+    return F;
   }
-  void branch_norm(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) {
+  View<const float, 2> branch_term(int64_t i, View<const float, 2> F, Rows rows) const {
+    return at_.wiring(i).branch == NormKind::none ? F : View<const float, 2>(matrix(plan_.f, rows));
+  }
+  void branch_norm(Context& ctx, const ParameterBuffers& p, int64_t i, View<const float, 2> F, Rows rows) {
     const NormParameters& norm = own(p, i).branch_norm;
     if (at_.wiring(i).branch == NormKind::rms) {
-      rms_norm(ctx, matrix(plan_.F[i], rows), p.vector(norm.gain), eps_, matrix(plan_.f, rows),
-               per_row(plan_.branch_r[i], rows));
+      rms_norm(ctx, F, p.vector(norm.gain), eps_, matrix(plan_.f, rows), per_row(plan_.branch_r[i], rows));
     } else if (at_.wiring(i).branch == NormKind::ln) {
-      layer_norm(ctx, matrix(plan_.F[i], rows), p.vector(norm.gain), p.vector(norm.bias), eps_, matrix(plan_.f, rows),
+      layer_norm(ctx, F, p.vector(norm.gain), p.vector(norm.bias), eps_, matrix(plan_.f, rows),
                  per_row(plan_.branch_r[i], rows), per_row(plan_.branch_m[i], rows));
     }
   }
-  void branch_norm_backward(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows, RowSums sums) {
+  void branch_norm_backward(Context& ctx, const ParameterBuffers& p, int64_t i, View<const float, 2> F, Rows rows,
+                            RowSums sums) {
     const NormParameters& norm = own(p, i).branch_norm;
     const View<float, 2> dF = d_branch(i, rows);
     const Region<float>& chunk_sums = plan_.branch_partial[i % 2];
     if (at_.wiring(i).branch == NormKind::rms) {
-      rms_norm_backward(ctx, dF, matrix(plan_.F[i], rows), p.vector(norm.gain), per_row(plan_.branch_r[i], rows), dF,
-                        false, p.d_vector(norm.gain), partial(chunk_sums, d_, rows), sums);
+      rms_norm_backward(ctx, dF, F, p.vector(norm.gain), per_row(plan_.branch_r[i], rows), dF, false,
+                        p.d_vector(norm.gain), partial(chunk_sums, d_, rows), sums);
     } else if (at_.wiring(i).branch == NormKind::ln) {
-      layer_norm_backward(ctx, dF, matrix(plan_.F[i], rows), p.vector(norm.gain), per_row(plan_.branch_r[i], rows),
+      layer_norm_backward(ctx, dF, F, p.vector(norm.gain), per_row(plan_.branch_r[i], rows),
                           per_row(plan_.branch_m[i], rows), dF, false, p.d_vector(norm.gain), p.d_vector(norm.bias),
                           partial(chunk_sums, 2 * d_, rows), sums);
     }
@@ -386,15 +406,16 @@ SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector
   const int64_t n = at.count(), N = options.max_tokens, elements = N * config.hidden_size;
   constexpr int64_t kHead = -1;  // the last stream and the head's input have buffers of their own
   SingleStreamPlan plan;
-  ActivationSlots kept(arena, elements), local(arena, elements), normed(arena, elements), scaled(arena, elements);
-  ActivationSlots branches(arena, elements), row_scalars(arena, N);
+  ActivationSlots<float> kept(arena, elements), local(arena, elements), normed(arena, elements),
+      scaled(arena, elements), branches(arena, elements), row_scalars(arena, N);
+  ActivationSlots<Bf16> rounded(arena, elements);
   plan.passing = arena.add<float>(workspace, elements);
   int64_t next = 0;
   const auto per_row = [&](bool wanted) { return row_scalars.at_if(wanted, options.training ? next++ : 0); };
   bool any_branch_norm = false;
   for (int64_t i = 0; i <= n; ++i) {
-    const int64_t slot = options.training && i == n ? kHead : options.slot(i);
-    const bool starts_segment = options.segment == 0 || i % options.segment == 0 || i == n;
+    const int64_t slot = options.training && i == n ? kHead : options.slot(i, n);
+    const bool starts_segment = i == n || options.starts_segment(i, n);
     plan.x.push_back(!options.training ? kept.at(0) : (starts_segment ? kept.at(i) : local.at(slot)));
     const int64_t parity = slot == kHead ? kHead : (options.training ? i % 2 : 0);
     plan.normed.push_back(normed.at_if(at.has_inner(i), parity));
@@ -404,7 +425,8 @@ SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector
     if (i == n) break;
     const Wiring& wiring = at.wiring(i);
     any_branch_norm = any_branch_norm || wiring.branch != NormKind::none;
-    plan.F.push_back(options.training && at.keeps_branch(i) ? branches.at(slot) : plan.passing);
+    const bool keeps = options.training && at.keeps_branch(i), rounds = options.activations == ActivationType::bf16;
+    plan.F.push_back({keeps && !rounds ? branches.at(slot) : plan.passing, rounded.at_if(keeps && rounds, slot)});
     plan.branch_r.push_back(per_row(wiring.branch != NormKind::none));
     plan.branch_m.push_back(per_row(wiring.branch == NormKind::ln));
     plan.outer_r.push_back(per_row(wiring.outer != NormKind::none));
@@ -432,6 +454,12 @@ SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector
     }
   }
   return plan;
+}
+
+int64_t stream_scratch_bytes(const SingleStreamPlan& plan, int64_t hidden_size, int64_t rows) {
+  const auto is_rounded = [](const KeptRegion& F) { return F.rounded.count > 0; };
+  if (std::none_of(plan.F.begin(), plan.F.end(), is_rounded)) return 0;
+  return rows * hidden_size * static_cast<int64_t>(sizeof(float));
 }
 
 std::unique_ptr<ResidualStream> make_single_stream(Context& ctx, const ModelConfig& config,

@@ -16,6 +16,7 @@
 #include "keel/model/flops.h"
 #include "keel/model/parameters.h"
 #include "keel/train/plan_time.h"
+#include "keel/train/recomputation.h"
 #include "keel/train/throughput.h"
 #include "keel/train/train_memory.h"
 
@@ -25,12 +26,17 @@ namespace {
 /// Long enough that single moments of other work on the machine do not decide.
 constexpr double kMeasureSeconds = 2;
 
+/// An automatic mode of recomputation leaves this part of the limit to what the process comes to hold before it trains.
+constexpr int64_t kSpare = 64;
+
 Json memory_json(const TrainMemory& memory, const MemoryEstimate& estimate) {
   Json json;
   for (int kind = 0; kind < kMemoryKinds; ++kind) {
     json[std::string(to_string(static_cast<MemoryKind>(kind))) + "_bytes"] =
         memory.arena.bytes(static_cast<MemoryKind>(kind));
   }
+  json["workspace_bytes"] =
+      memory.arena.bytes(MemoryKind::workspace) - memory.arena.total_bytes() + estimate.arena_bytes;
   json["libraries_bytes"] = estimate.library_bytes;
   json["total_bytes"] = estimate.total_bytes();
   return json;
@@ -101,6 +107,12 @@ std::string micro_batch_reason(const TrainSettings& settings, int64_t largest) {
       format_bytes(kLibraryAllowance));
 }
 
+std::string recomputation_text(const TrainSettings& settings) {
+  if (settings.recompute_segment == 0 && !settings.recompute_is_auto) return "";
+  return fmt::format("recompute   {}{}\n", recompute_mode(settings.recompute_segment),
+                     settings.recompute_is_auto ? " (auto: the least that fits)" : "");
+}
+
 void add_data(const RunSetup& setup, TrainPlanReport& plan) {
   double data_tokens = 0;
   for (int64_t i = 0; i < setup.train->sources(); ++i) {
@@ -137,6 +149,26 @@ struct Target {
 
   std::string name() const { return std::string(gpu != nullptr ? gpu->name : "cpu"); }
 };
+
+int64_t limit_of(const TrainSettings& settings, const Target& target) {
+  return settings.memory_limit_bytes > 0 ? std::min(settings.memory_limit_bytes, target.memory_bytes)
+                                         : target.memory_bytes;
+}
+
+Target this_machine(Context& ctx, const TrainSettings& settings) {
+  const int64_t held = process_memory().anonymous_bytes;
+  return {.memory_bytes = available_memory_bytes(), .estimate = [&ctx, &settings, held](const TrainMemory& m) {
+            return estimate_memory(ctx, m, settings, held);
+          }};
+}
+Target gpu_of(const PlanDevice& device) {
+  return {.gpu = &device, .memory_bytes = device.memory_bytes, .estimate = estimate_gpu_memory};
+}
+
+void choose_recomputation(TrainSettings& settings, const Target& target) {
+  const int64_t limit = limit_of(settings, target);
+  settings = with_recomputation(settings, settings.micro_batch_sequences, limit - limit / kSpare, target.estimate);
+}
 
 Json device_json(const Target& target) {
   Json json{{"name", target.name()}, {"memory_bytes", target.memory_bytes}};
@@ -179,19 +211,28 @@ Json micro_batches_json(const TrainSettings& settings, const Target& target, con
   Json list = Json::array();
   for (const int64_t sequences : compared_micro_batches(settings, plan.largest_micro_batch)) {
     throw_if_stopped();
-    const int64_t bytes = target.estimate(plan_training(settings, sequences)).total_bytes();
-    list.push_back({{"sequences", sequences}, {"total_bytes", bytes}, {"fits", bytes <= plan.limit_bytes}});
+    const TrainSettings with = sequences == settings.micro_batch_sequences
+                                   ? settings
+                                   : with_recomputation(settings, sequences, plan.limit_bytes, target.estimate);
+    const int64_t bytes = target.estimate(plan_training(with, sequences)).total_bytes();
+    list.push_back({{"sequences", sequences},
+                    {"recompute", recompute_mode(with.recompute_segment)},
+                    {"total_bytes", bytes},
+                    {"fits", bytes <= plan.limit_bytes}});
   }
   return list;
 }
 
 std::string micro_batches_text(const Json& list, int64_t chosen) {
-  std::string text = fmt::format("{:<24}{:>12}\n", "micro-batch (sequences)", "total");
+  const bool recomputes = std::any_of(list.begin(), list.end(), [](const Json& e) { return e["recompute"] != "none"; });
+  std::string text =
+      fmt::format("{:<24}{:>12}{}\n", "micro-batch (sequences)", "total", recomputes ? "  recompute" : "");
   for (const Json& entry : list) {
     const auto sequences = entry["sequences"].get<int64_t>();
     const std::string note =
         std::string(sequences == chosen ? "  this run's" : "") + (entry["fits"].get<bool>() ? "" : "  does not fit");
-    text += fmt::format("  {:<22}{:>12}{}\n", sequences, format_bytes(entry["total_bytes"].get<int64_t>()), note);
+    text += fmt::format("  {:<22}{:>12}{}{}\n", sequences, format_bytes(entry["total_bytes"].get<int64_t>()),
+                        recomputes ? fmt::format("  {:<9}", entry["recompute"].get<std::string>()) : "", note);
   }
   return text;
 }
@@ -221,18 +262,13 @@ const PlanDevice* fitting_device(const TrainSettings& settings) {
   return found;
 }
 
-/// The mode of recomputation with which one sequence at a time fits: the one that costs least memory of those that keep
-/// a block's stream or that of about sqrt(M / 16) blocks; "" if neither does, or the run recomputes already.
+/// The mode of recomputation with which one sequence at a time fits, in the least time; "" if none does, or the run
+/// recomputes already.
 std::string fitting_recomputation(const TrainSettings& run, int64_t limit, const EstimateMemory& estimate) {
   if (run.recompute_segment > 0) return "";
-  const double blocks = std::sqrt(static_cast<double>(run.model.num_hidden_layers) / 16);
-  for (const std::string& mode :
-       {std::string("block"), fmt::format("every:{}", std::max<int64_t>(2, std::llround(blocks)))}) {
-    TrainSettings settings = run;
-    settings.recompute_segment = recompute_segment(mode).value();
-    if (one_sequence_fits(settings, limit, estimate)) return mode;
-  }
-  return "";
+  TrainSettings settings = run;
+  settings.recompute_segment = automatic_recompute_segment(run, 1, limit, estimate);
+  return one_sequence_fits(settings, limit, estimate) ? recompute_mode(settings.recompute_segment) : "";
 }
 
 std::string what_would_fit(const TrainSettings& settings, const Target& target, const TrainPlanReport& plan) {
@@ -279,8 +315,7 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
 
   TrainPlanReport plan;
   plan.total_bytes = estimate.total_bytes();
-  plan.limit_bytes = settings.memory_limit_bytes > 0 ? std::min(settings.memory_limit_bytes, target.memory_bytes)
-                                                     : target.memory_bytes;
+  plan.limit_bytes = limit_of(settings, target);
   plan.fits = plan.total_bytes <= plan.limit_bytes;
   plan.largest_micro_batch = largest_fitting_micro_batch(settings, plan.limit_bytes, target.estimate);
   if (!plan.fits) plan.what_fits = what_would_fit(settings, target, plan);
@@ -293,6 +328,7 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
   r["memory"] = memory_json(memory, estimate);
   r["memory_limit_bytes"] = plan.limit_bytes;
   r["fits"] = plan.fits;
+  r["recompute"] = recompute_mode(settings.recompute_segment);
   r["micro_batch_sequences"] = settings.micro_batch_sequences;
   r["largest_micro_batch_sequences"] = plan.largest_micro_batch;
   r["micro_batches"] = micro_batches_json(settings, target, plan);
@@ -318,6 +354,7 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
            ? fmt::format("the largest that fits {} is {}\n", format_bytes(plan.limit_bytes), plan.largest_micro_batch)
            : fmt::format("not even one fits {}\n", format_bytes(plan.limit_bytes)));
   plan.text += micro_batch_reason(settings, plan.largest_micro_batch);
+  plan.text += recomputation_text(settings);
   plan.text += fmt::format("data        {}\ndisk        {}\n", plan.data_text, plan.disk_text);
   plan.text += classes_text(r["parameter_classes"]) + memory_text(r["memory"], target.gpu != nullptr) +
                micro_batches_text(r["micro_batches"], settings.micro_batch_sequences);
@@ -326,14 +363,18 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
 
 }  // namespace
 
+void choose_recomputation(Context& ctx, RunSetup& setup) {
+  choose_recomputation(setup.settings, this_machine(ctx, setup.settings));
+}
+
+void choose_recomputation(const PlanDevice& device, RunSetup& setup) {
+  choose_recomputation(setup.settings, gpu_of(device));
+}
+
 TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure) {
   const TrainSettings& settings = setup.settings;
   const TrainMemory memory = plan_training(settings, settings.micro_batch_sequences);
-  const int64_t held = process_memory().anonymous_bytes;
-  TrainPlanReport plan =
-      describe(setup, memory, {.memory_bytes = available_memory_bytes(), .estimate = [&](const TrainMemory& m) {
-                                 return estimate_memory(ctx, m, settings, held);
-                               }});
+  TrainPlanReport plan = describe(setup, memory, this_machine(ctx, settings));
   if (!measure || !plan.fits) return plan;
   const double rate = measure_product_rate(ctx, settings, kMeasureSeconds);
   set_number(plan.results, "measured_product_flops_per_second", rate);
@@ -346,8 +387,7 @@ TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure) {
 
 TrainPlanReport plan_report(const PlanDevice& device, const RunSetup& setup) {
   const TrainMemory memory = plan_training(setup.settings, setup.settings.micro_batch_sequences);
-  TrainPlanReport plan =
-      describe(setup, memory, {.gpu = &device, .memory_bytes = device.memory_bytes, .estimate = estimate_gpu_memory});
+  TrainPlanReport plan = describe(setup, memory, gpu_of(device));
   if (!plan.fits) return plan;
   add_time(plan, setup.settings, estimate_time(setup, device, memory));
   plan.text += fmt::format(

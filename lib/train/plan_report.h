@@ -25,6 +25,11 @@ struct TrainPlanReport {
   std::string disk_text;            ///< what checkpoints will take: "5 checkpoints of 12.3 MB: 61.5 MB"
 };
 
+/// Sets the mode that train.recompute=auto stands for on this machine's CPU or such a GPU (recomputation.h); nothing for
+/// other modes. Before anything else is asked of the setup.
+KEEL_API void choose_recomputation(Context& ctx, RunSetup& setup);
+KEEL_API void choose_recomputation(const PlanDevice& device, RunSetup& setup);
+
 /// For a run on this machine's CPU. `measure`: time the products for a moment (some 2 s) to estimate how long the run
 /// takes (plan_time.h). Throws Stopped on a signal.
 KEEL_API TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure);

@@ -253,6 +253,7 @@ Json run_json(const RunSetup& setup, const RunHistory& history) {
   resolved["steps"] = s.steps;
   resolved["batch_sequences"] = s.batch_sequences;
   resolved["micro_batch_sequences"] = s.micro_batch_sequences;
+  resolved["recompute"] = recompute_mode(s.recompute_segment);
   resolved["tokens_per_step"] = s.tokens_per_step();
   resolved["vocab_size"] = s.model.vocab_size;
   resolved["parameters"] = count_parameters(s.model).total;

@@ -33,6 +33,7 @@ Json outcome_json(const RunOutcome& o, const TrainSettings& s) {
   r["steps"] = o.step;
   r["tokens"] = o.step * s.tokens_per_step();
   r["tokens_per_step"] = s.tokens_per_step();
+  r["recompute"] = recompute_mode(s.recompute_segment);
   r["parameters"] = count_parameters(s.model).total;
   r["final_loss"] = nullptr;
   if (std::isfinite(o.final_loss) && !o.non_finite_step) r["final_loss"] = o.final_loss;

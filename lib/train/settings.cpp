@@ -173,12 +173,16 @@ std::optional<double> layerscale_init(const Config& config, const ModelConfig& m
                      "leave it out, or use layerscale");
 }
 
+constexpr std::string_view kAuto = "auto";
+
 int64_t resolve_recompute(const Config& config) {
   const std::string key = "train.recompute", mode = config.text(key);
+  if (mode == kAuto) return 0;
   const std::optional<int64_t> segment = recompute_segment(mode);
   if (segment) return *segment;
-  throw config.error(key, fmt::format("{} '{}' is not known", key, mode),
-                     fmt::format("it is none, branch, block or every:K, K blocks from 1 to {}", kMostModelBlocks));
+  throw config.error(
+      key, fmt::format("{} '{}' is not known", key, mode),
+      fmt::format("it is none, branch, block, every:K, K blocks from 1 to {}, or auto", kMostModelBlocks));
 }
 
 /// A stream in bf16 rounds away most of what a sublayer adds where the skip is scaled or normed.
@@ -200,6 +204,8 @@ void require_countable(const char* what, int64_t count, int64_t tokens_each, int
   throw Error(ErrorKind::config, fmt::format("{} {} of {} tokens are more than the {} that can be counted", count, what,
                                              tokens_each, most_tokens));
 }
+
+const std::string kEvery = "every:";
 
 constexpr const char* kLengths[] = {"train.steps", "train.tokens", "train.flops", "train.tokens_per_parameter"};
 
@@ -302,9 +308,14 @@ SampleSettings resolve_samples(const Config& config) {
 
 }  // namespace
 
+std::string recompute_mode(int64_t segment) {
+  if (segment == 0) return "none";
+  if (segment == 1) return "branch";
+  if (segment == kSublayersPerBlock) return "block";
+  return kEvery + std::to_string(segment / kSublayersPerBlock);
+}
+
 std::optional<int64_t> recompute_segment(std::string_view mode) {
-  constexpr std::string_view kEvery = "every:";
-  constexpr int64_t kSublayersPerBlock = 2;
   if (mode == "none") return 0;
   if (mode == "branch") return 1;
   if (mode == "block") return kSublayersPerBlock;
@@ -399,6 +410,8 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
   s.model = resolve_model(config, facts, s.data.sequence_length);
   s.init = {.plain = config.text("model.init") == "plain", .layerscale = layerscale_init(config, s.model)};
   s.recompute_segment = resolve_recompute(config);
+  s.recompute_is_auto = config.text("train.recompute") == kAuto;
+  s.activations = config.text("train.activations") == "bf16" ? ActivationType::bf16 : ActivationType::fp32;
   require_stream_dtype(config, s.model);
   s.seed = static_cast<uint64_t>(config.integer("train.seed"));
   s.data.shuffle = config.boolean("data.shuffle");

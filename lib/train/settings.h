@@ -12,6 +12,7 @@
 #include "keel/data/batch.h"
 #include "keel/generate/sampling.h"
 #include "keel/kernels/common/step_scalars.h"
+#include "keel/model/decoder_options.h"
 #include "keel/model/model_config.h"
 #include "keel/model/parameters.h"
 #include "keel/train/schedule.h"
@@ -66,15 +67,20 @@ struct ValidateSettings {
   SampleSettings sample;
 };
 
+inline constexpr int64_t kSublayersPerBlock = 2;
 /// Sublayers whose activations are computed again at once in the backward pass (DecoderOptions::segment) for none,
 /// branch, block or every:K; empty for anything else.
 KEEL_API std::optional<int64_t> recompute_segment(std::string_view mode);
+/// The other way round.
+KEEL_API std::string recompute_mode(int64_t segment);
 
 /// Everything that determines a run but the data's content. Sizes that the data decides (vocab_size) are filled in.
 struct TrainSettings {
   ModelConfig model;
   InitRules init;
-  int64_t recompute_segment = 0;  ///< sublayers; 0: everything is kept
+  int64_t recompute_segment = 0;  ///< sublayers; 0: everything is kept, and what auto has before it is chosen
+  bool recompute_is_auto = false;
+  ActivationType activations = ActivationType::fp32;
   DataOptions data;
   std::optional<bool> loss_mask;  ///< absent: where a mask lies beside a shard
   uint64_t seed = 0;

@@ -193,6 +193,15 @@ TEST(Settings, StreamsInBf16AreRefusedByTheSchemesName) {
   }
 }
 
+TEST(Settings, ActivationsInBf16ThatTakeLess) {
+  const TrainSettings plain = resolve_settings(small_config(), {});
+  EXPECT_EQ(plain.activations, ActivationType::fp32);
+  const TrainSettings rounded = resolve_settings(with({"train.activations=bf16"}), {});
+  EXPECT_EQ(rounded.activations, ActivationType::bf16);
+  EXPECT_LT(plan_training(rounded, 12).arena.bytes(MemoryKind::activations),
+            plan_training(plain, 12).arena.bytes(MemoryKind::activations) * 3 / 4);
+}
+
 TEST(TrainMemory, AutomaticMicroBatchDividesTheBatchAndKeepsToTheLimit) {
   TrainSettings s = resolve_settings(small_config(), {});
   EXPECT_EQ(automatic_micro_batch(s), 12);

@@ -183,6 +183,9 @@ LogSchedule bring_up_to_date(RunDirectory& directory, const std::optional<Earlie
 
 void say_what_it_takes(const RunSetup& setup, const TrainPlanReport& plan) {
   log::info("trains on {}; disk: {}", plan.data_text, plan.disk_text);
+  if (setup.settings.recompute_is_auto) {
+    log::info("train.recompute=auto is {}", recompute_mode(setup.settings.recompute_segment));
+  }
   if (!setup.init) return;
   for (const std::string& warning : setup.init->warnings) log::warn("--init: {}", warning);
   log::info("starts from the weights of {}; optimiser, schedule and data begin anew", setup.init->path);
@@ -218,7 +221,8 @@ TrainPlanReport plan(Context& ctx, const TrainCommand& command, const PlanDevice
   Report report("keel.train.plan/1", "keel-train", command.arguments);
   const Resolved resolved = resolve(command);
   require_report_writable(command, resolved);
-  const RunSetup setup = set_up(command, resolved, find_checkpoint(command, resolved));
+  RunSetup setup = set_up(command, resolved, find_checkpoint(command, resolved));
+  device != nullptr ? choose_recomputation(*device, setup) : choose_recomputation(ctx, setup);
   TrainPlanReport plan = device != nullptr ? plan_report(*device, setup) : plan_report(ctx, setup, true);
   if (plan.fits) require_readable_start(setup);
   report.config() = setup.config.to_json();
@@ -231,7 +235,8 @@ StepProfile profile(Context& ctx, const TrainCommand& command, int64_t steps, Pr
   Report report("keel.train.profile/1", "keel-train", command.arguments);
   const Resolved resolved = resolve(command);
   require_report_writable(command, resolved);
-  const RunSetup setup = set_up(command, resolved, find_checkpoint(command, resolved));
+  RunSetup setup = set_up(command, resolved, find_checkpoint(command, resolved));
+  choose_recomputation(ctx, setup);
   require_fit(plan_report(ctx, setup, false));
   require_readable_start(setup);
   StepProfile profile = profile_steps(ctx, setup, steps, progress);
@@ -259,6 +264,7 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
   if (checkpoint != nullptr && checkpoint->step == setup.settings.steps && held->is_completed(checkpoint->step)) {
     return say_it_is_finished(command, *resolved.earlier, *held, setup.settings);
   }
+  choose_recomputation(ctx, setup);
   const TrainPlanReport plan = plan_report(ctx, setup, false);
   require_fit(plan);
   require_free_space(command.out, plan.checkpoint_bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "keel/base/signals.h"
@@ -9,6 +10,7 @@
 #include "keel/kernels/attention/attention.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
+#include "keel/train/recomputation.h"
 #include "keel/train/train_samples.h"
 
 namespace keel {
@@ -77,6 +79,7 @@ TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_seq
                             .max_positions = settings.sequence_length(),
                             .training = true,
                             .segment = settings.recompute_segment,
+                            .activations = settings.activations,
                             .observe_gradients = settings.profile_every > 0},
                            m.arena);
   if (settings.profile_every > 0) m.profile = plan_gradient_profile(settings.model, m.layout, N, m.arena);
@@ -144,9 +147,13 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
   const RowBlocks blocks =
       decoder_row_blocks(settings.model, memory.decoder.options.max_tokens, settings.sequence_length(), ctx.threads());
   libraries += decoder_block_sums(settings.model, blocks) * static_cast<int64_t>(sizeof(float));
-  libraries += decoder_scratch_bytes(ctx, settings.model, blocks);
-  return {.arena_bytes = memory.arena.total_bytes(),
+  libraries += decoder_scratch_bytes(ctx, settings.model, memory.decoder, blocks);
+  return {.arena_bytes = memory.arena.total_bytes() - decoder_untouched_bytes(settings.model, memory.decoder, blocks),
           .library_bytes = libraries + matmul_memory(ctx, shapes, of_workers)};
+}
+
+MemoryEstimate estimate_with_allowance(const TrainMemory& memory) {
+  return {.arena_bytes = memory.arena.total_bytes(), .library_bytes = kLibraryAllowance};
 }
 
 MemoryEstimate estimate_gpu_memory(const TrainMemory& memory) {
@@ -165,19 +172,46 @@ std::vector<int64_t> possible_micro_batches(const TrainSettings& settings) {
   return small;
 }
 
+namespace {
+
+constexpr int64_t kTokens = 4096;
+
+bool has_many_tokens(const TrainSettings& settings, int64_t sequences) {
+  return sequences > 1 && sequences * settings.sequence_length() > kTokens;
+}
+
+/// Of those that fit the limit in some mode of recomputation.
+int64_t cheapest_micro_batch(const TrainSettings& settings) {
+  const std::vector<int64_t> sizes = possible_micro_batches(settings);
+  int64_t chosen = 1;
+  double least = std::numeric_limits<double>::infinity();
+  for (auto sequences = sizes.rbegin(); sequences != sizes.rend(); ++sequences) {
+    if (has_many_tokens(settings, *sequences)) continue;
+    const int64_t limit = settings.memory_limit_bytes;
+    const TrainSettings with = with_recomputation(settings, *sequences, limit, estimate_with_allowance);
+    if (estimate_with_allowance(plan_training(with, *sequences)).total_bytes() > limit) continue;
+    const double cost = nominal_step_cost(with, *sequences);
+    if (cost >= least) continue;
+    least = cost;
+    chosen = *sequences;
+  }
+  return chosen;
+}
+
+}  // namespace
+
 int64_t automatic_micro_batch(const TrainSettings& run) {
   TrainSettings settings = run;
   settings.validate.sample = {};
   settings.profile_every = 0;
-  constexpr int64_t kTokens = 4096;
+  if (settings.recompute_is_auto && settings.memory_limit_bytes > 0) return cheapest_micro_batch(settings);
   constexpr int64_t kActivationBytes = int64_t{4} << 30;
   const std::vector<int64_t> sizes = possible_micro_batches(settings);
   for (auto sequences = sizes.rbegin(); sequences != sizes.rend(); ++sequences) {
     const ArenaPlan arena = plan_training(settings, *sequences).arena;
     const int64_t limit = settings.memory_limit_bytes;
     if (limit > 0 && arena.total_bytes() > limit - kLibraryAllowance) continue;
-    if (*sequences * settings.sequence_length() <= kTokens &&
-        arena.bytes(MemoryKind::activations) <= kActivationBytes) {
+    if (!has_many_tokens(settings, *sequences) && arena.bytes(MemoryKind::activations) <= kActivationBytes) {
       return *sequences;
     }
   }
@@ -189,7 +223,8 @@ int64_t largest_fitting_micro_batch(const TrainSettings& settings, int64_t limit
   const std::vector<int64_t> sizes = possible_micro_batches(settings);
   for (auto sequences = sizes.rbegin(); sequences != sizes.rend(); ++sequences) {
     throw_if_stopped();
-    const TrainMemory memory = plan_training(settings, *sequences);
+    const TrainMemory memory =
+        plan_training(with_recomputation(settings, *sequences, limit_bytes, estimate), *sequences);
     if (memory.arena.total_bytes() > limit_bytes) continue;
     if (estimate(memory).total_bytes() <= limit_bytes) return *sequences;
   }

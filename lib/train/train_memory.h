@@ -37,7 +37,7 @@ struct TrainMemory {
 /// Plans a run with this micro-batch; nothing is allocated. Pure.
 KEEL_API TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_sequences);
 
-/// What a run takes of a device: the arena, and what libraries, primitives, threads and the process itself take.
+/// What a run takes of a device: the arena, but for what of its workspace stays untouched, and what libraries, primitives, threads and the process itself take.
 struct MemoryEstimate {
   int64_t arena_bytes = 0;
   int64_t library_bytes = 0;
@@ -48,6 +48,10 @@ struct MemoryEstimate {
 /// the run's own memory, the layout of the parameters included (process_memory().anonymous_bytes).
 KEEL_API MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const TrainSettings& settings,
                                         int64_t held_bytes);
+
+/// The same on every machine, for what must not depend on it.
+inline constexpr int64_t kLibraryAllowance = int64_t{64} << 20;
+KEEL_API MemoryEstimate estimate_with_allowance(const TrainMemory& memory);
 
 /// Of a GPU's memory: the same arena, in fp32 as on a CPU, and an allowance for what CUDA takes.
 ///   kCudaContextBytes      a context with its kernels loaded: 300 to 600 MB by GPU and driver
@@ -70,8 +74,8 @@ KEEL_API std::vector<TrainingProduct> training_products(const TrainSettings& set
 /// samples and profiles, which must not change a run's numbers, are not):
 /// the largest divisor of the batch with at most about 4096 tokens and 4 GB of activations (or one sequence) that fits
 /// the limit with kLibraryAllowance beside its arena; 1 when none does. Whether that fits on this machine is for
-/// estimate_memory to say.
-inline constexpr int64_t kLibraryAllowance = int64_t{64} << 20;
+/// estimate_memory to say. With train.recompute=auto and a limit: of those of at most about 4096 tokens that fit in some
+/// mode the one whose step costs least (nominal_step_cost, recomputation.h); with auto and no limit as with none.
 KEEL_API int64_t automatic_micro_batch(const TrainSettings& settings);
 
 /// What a micro-batch can be, ascending: the divisors of the batch.
@@ -79,7 +83,8 @@ KEEL_API std::vector<int64_t> possible_micro_batches(const TrainSettings& settin
 
 using EstimateMemory = std::function<MemoryEstimate(const TrainMemory&)>;
 
-/// The largest of them that takes at most `limit_bytes`; 0 if there is none. Throws Stopped on a signal.
+/// The largest of them that takes at most `limit_bytes`, with train.recompute=auto in some mode; 0 if there is none. Throws
+/// Stopped on a signal.
 KEEL_API int64_t largest_fitting_micro_batch(const TrainSettings& settings, int64_t limit_bytes,
                                              const EstimateMemory& estimate);
 

@@ -148,7 +148,7 @@ std::vector<ConfigKey> train_keys() {
        .initial = "\"none\"",
        .help =
            "What is computed again in the backward pass, for less memory: none; branch: all but the stream of every "
-           "sublayer; block: of every block; every:K: of every K-th block."},
+           "sublayer; block: of every block; every:K: of every K-th block; auto: as little as memory allows."},
       count("train.log_every", "1", "Steps between lines of metrics.jsonl.", 1, "steps"),
       count("train.profile_every", "",
             "Steps between lines of profile.jsonl: gradients and activations of every sublayer; by default none.", 1,
@@ -167,10 +167,14 @@ std::vector<ConfigKey> train_keys() {
        .unit = "bytes",
        .minimum = 1,
        .maximum = 9e18,
-       .help = "Memory that the run may use; decides the micro-batch."},
+       .help = "Memory that the run may use; decides an automatic micro-batch and an automatic recompute."},
       choice("train.precision", "\"fp32\"", {"fp32"}, "Type of weights and products."),
       choice("train.stream_dtype", "\"fp32\"", {"fp32", "bf16"},
              "Type of the residual stream; bf16 is refused for Post-LN-like schemes, and not supported yet."),
+      choice(
+          "train.activations", "\"fp32\"", {"fp32", "bf16"},
+          "Type of what branches keep for the backward pass; bf16 takes half of it, rounds gradients, and leaves the "
+          "losses of the weights as they are."),
       choice("train.reproducible", "\"threads\"", {"threads"}, "Results do not depend on the number of our threads."),
   };
 }

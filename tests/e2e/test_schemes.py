@@ -1,4 +1,5 @@
 """Every residual scheme through keel-train: whole runs, stops, recomputation, starts, configs that contradict themselves."""
+import json
 import math
 
 from keel_files import read_safetensors
@@ -41,6 +42,61 @@ class Runs(TrainTest):
                     self.train("again", ["--force", "--set", f"train.recompute={mode}"])
                     self.assertEqual(self.metrics("again"), self.metrics("none"))
                     self.assertEqual(self.weights("again", 6), self.weights("none", 6))
+
+    def test_activations_in_bf16(self):
+        """The first loss is that of fp32 to the bit, the run comes as far, and recomputation still changes no bit."""
+        for scheme in schemes():
+            with self.subTest(scheme=scheme):
+                self.write_config(scheme_config(scheme))
+                self.train("exact", ["--force"])
+                self.train("rounded", ["--force", "--set", "train.activations=bf16"])
+                exact, rounded = ([line["loss"] for line in self.metrics(run) if "loss" in line] for run in ("exact", "rounded"))
+                self.assertEqual(rounded[0], exact[0])
+                self.assertNotEqual(rounded, exact)
+                # Gradients are off by about 1 %; AdamW's first steps, which are little more than signs, by some more.
+                for a, b in zip(rounded, exact):
+                    self.assertLessEqual(abs(a / b - 1), 2e-3)
+                for mode in ("branch", "block", "every:2"):
+                    self.train("again", ["--force", "--set", "train.activations=bf16", "--set", f"train.recompute={mode}"])
+                    self.assertEqual(self.metrics("again"), self.metrics("rounded"), mode)
+                    self.assertEqual(self.weights("again", 6), self.weights("rounded", 6), mode)
+
+    def test_activations_in_bf16_train_as_far(self):
+        for scheme in ("keel", "pre", "post"):
+            with self.subTest(scheme=scheme):
+                self.write_config(scheme_config(scheme, train__steps=60, checkpoint__every_steps=60))
+                found = []
+                for activations in ("fp32", "bf16"):
+                    self.train(activations, ["--force", "--set", f"train.activations={activations}"])
+                    found.append([line["loss"] for line in self.metrics(activations) if "loss" in line])
+                exact, rounded = found
+                self.assertLess(exact[-1], exact[0] / 2)
+                self.assertLessEqual(abs(rounded[-1] - exact[-1]), 0.01 * (exact[0] - exact[-1]))
+
+    def test_a_run_keeps_its_type_of_activations(self):
+        self.write_config(scheme_config("keel"))
+        self.train("run", ["--set", "train.activations=bf16", "--steps", "3", "--set", "schedule.name=constant"])
+        self.train("run", ["--resume", "--steps", "6"])
+        self.train("whole", ["--set", "train.activations=bf16", "--set", "schedule.name=constant"])
+        self.assertEqual(self.metrics("run"), self.metrics("whole"))
+        for arguments in (["--set", "train.activations=fp32"], ["--override", "train.activations=fp32"]):
+            said = self.train("run", ["--resume", "--steps", "9", *arguments], code=2).stderr
+            self.assertIn("can't change within a run", said)
+
+    def test_automatic_recomputation_changes_no_bit(self):
+        changes = {"model__num_hidden_layers": 8, "data__sequence_length": 64, "train__micro_batch_sequences": 4, "checkpoint__every_steps": 6}
+        self.write_config(scheme_config("keel", **changes))
+        self.train("none")
+        self.check("keel-train", *self.arguments("none"), "--plan", "--report", self.dir / "plan.json", "--force")
+        needed = json.loads((self.dir / "plan.json").read_text())["results"]["memory"]
+        limit = needed["total_bytes"] - needed["activations_bytes"] // 3
+        said = self.train("auto", ["--set", "train.recompute=auto", "--set", f"train.memory_limit={limit}"]).stderr
+        chosen = [json.loads((self.dir / "auto" / name).read_text())[part]["recompute"] for name, part in (("run.json", "resolved"), ("report.json", "results"))]
+        self.assertRegex(chosen[0], r"^every:[2-7]$")
+        self.assertEqual(chosen[1], chosen[0])
+        self.assertIn(f"train.recompute=auto is {chosen[0]}", said)
+        self.assertEqual(self.metrics("auto"), self.metrics("none"))
+        self.assertEqual(self.weights("auto", 6), self.weights("none", 6))
 
     def test_recomputation_can_begin_in_the_middle_of_a_run(self):
         self.write_config(scheme_config("keel"))

@@ -24,6 +24,11 @@ class Memory(TrainMemoryTest):
             with self.subTest(mode=mode):
                 self.check_plan(self.config(model(256, 32), 256, 8, recompute=mode), 2, ["--force"])
 
+    def test_activations_in_bf16(self):
+        for width, blocks, sequence_length, micro_batch in ((256, 32, 256, 8), (64, 64, 256, 16)):
+            with self.subTest(width=width):
+                self.check_plan(self.config(model(width, blocks), sequence_length, micro_batch, activations="bf16"), 2, ["--force"])
+
     def test_small_passes_that_add_up(self):
         self.check_plan(self.config(model(256, 32), 128, 2, batch=4))
 

@@ -13,20 +13,13 @@
 
 #include "keel/base/clock.h"
 #include "keel/base/process.h"
+#include "keel/kernels/common/pause.h"
 
 namespace keel {
 namespace {
 
 /// How long a thread looks for work before it sleeps: a few times what the gaps between operations take.
 constexpr double kSpinSeconds = 50e-6;
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 /// Returns once `done` says so, true, or when it is time to sleep.
 template <class Done>

@@ -9,6 +9,7 @@
 #include "keel/kernels/embedding/embedding.h"
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/kernels/memory/memory.h"
+#include "keel/model/decoder_pass.h"
 
 namespace keel {
 namespace {
@@ -42,7 +43,7 @@ int64_t decoder_block_sums(const ModelConfig& config, const RowBlocks& blocks) {
                 F = config.intermediate_size;
   const int64_t gradients = d * (projections + q + 3 * F);
   const int64_t operands = blocks.rows * (projections + q + 3 * F + 4 * d);
-  return blocks.count > 1 && 2 * blocks.count * gradients < operands ? blocks.count * gradients : 0;
+  return blocks.count > 1 && 2 * blocks.count * gradients < operands ? 2 * blocks.count * gradients : 0;
 }
 
 int64_t decoder_scratch_bytes(const Context& ctx, const ModelConfig& config, const DecoderPlan& plan,
@@ -86,24 +87,6 @@ Branches& Decoder::branch(int64_t i) const {
   return plan_.sublayers[i].branch == BranchKind::attention ? *attention_ : *mlp_;
 }
 
-/// What all sublayers of a pass are given.
-struct Decoder::Pass {
-  const ParameterBuffers& parameters;
-  const FlatBatch& batch;
-  const DecoderObserver& observer;
-  RowBlocks blocks;
-  bool by_sequences = false;  ///< every block holds whole sequences
-  bool accumulate = false;
-  bool recomputes = false;  ///< the start of a segment is restored and its last state is there already
-
-  const BlockSums* block_sums = nullptr;
-
-  BranchCall call(const DecoderPlan& plan, int64_t i) const {
-    return {
-        .parameters = parameters, .batch = batch, .sublayer = plan.sublayers[i], .slot = i, .block_sums = block_sums};
-  }
-};
-
 bool Decoder::forward(const ParameterBuffers& p, const FlatBatch& batch, const DecoderObserver& observer) {
   const int64_t n = std::ssize(plan_.sublayers), N = batch.tokens.extent(0);
   embedding(ctx_, batch.tokens, p.matrix(p.layout->embedding), stream_->embedding_output(N));
@@ -130,70 +113,6 @@ bool Decoder::holds_sequences(const RowBlocks& blocks, const FlatBatch& batch) {
     if (!batch.sequences_of(blocks.at(block))) return false;
   }
   return true;
-}
-
-/// What is to be done for sublayer i, in this order. Rows at a time but for `show`, and for `mix` where blocks cut
-/// sequences.
-struct ForwardStep {
-  enum Kind { enter, in, mix, out, show, join };
-  int64_t i;
-  Kind kind;
-  void advance() {
-    i += kind == join ? 1 : 0;
-    kind = kind == join ? in : static_cast<Kind>(kind + 1);
-  }
-  bool operator==(const ForwardStep&) const = default;
-};
-
-/// A pass is asked whether to go on this often, and threads meet.
-constexpr int64_t kSublayersAtOnce = 8;
-
-/// Steps on rows that follow each other are done for one block of rows after the other, so that what one leaves in the
-/// cache is what the next one reads.
-bool Decoder::run_sublayers(const Pass& pass, int64_t first, int64_t end) {
-  const ParameterBuffers& p = pass.parameters;
-  const auto whole = [&](const ForwardStep& step) {
-    return (step.kind == ForwardStep::mix && branch(step.i).mixes_rows() && !pass.by_sequences) ||
-           (step.kind == ForwardStep::show && pass.observer.branch && !pass.recomputes);
-  };
-  const auto stops_at = [&](int64_t i) { return pass.recomputes && i + 1 == end; };
-  const auto on_rows = [&](Context& ctx, const ForwardStep& step, Rows rows) {
-    const int64_t i = step.i;
-    switch (step.kind) {
-      case ForwardStep::enter:
-        return pass.recomputes ? stream_->restore(ctx, p, i, rows) : stream_->start(ctx, p, rows);
-      case ForwardStep::in:
-        return branch(i).forward_in(ctx, pass.call(plan_, i), rows, stream_->branch_input(i));
-      case ForwardStep::mix:
-        return branch(i).mix(ctx, pass.call(plan_, i), rows);
-      case ForwardStep::out:
-        return branch(i).forward_out(
-            ctx, pass.call(plan_, i), rows, stream_->branch_input(i),
-            stops_at(i) && !stream_->keeps_branch_output(i) ? View<float, 2>() : stream_->branch_output(i));
-      case ForwardStep::join:
-        if (stops_at(i)) return stream_->keep_branch_output(ctx, i, rows);
-        return stream_->join(ctx, p, i, rows);
-      default:
-        return;
-    }
-  };
-  const ForwardStep last{end, ForwardStep::in};
-  ForwardStep begin{first, ForwardStep::enter};
-  while (true) {
-    ForwardStep until = begin;
-    while (until != last && !whole(until) && until.i < begin.i + kSublayersAtOnce) until.advance();
-    for_row_blocks(ctx_, pass.blocks, [&](Context& ctx, Rows rows) {
-      for (ForwardStep step = begin; step != until; step.advance()) on_rows(ctx, step, rows);
-    });
-    if (interrupted_ && interrupted_()) return false;
-    if (until == last) return true;
-    begin = until;
-    if (!whole(until)) continue;
-    const int64_t i = until.i;
-    if (until.kind == ForwardStep::mix) branch(i).mix(ctx_, pass.call(plan_, i), {0, pass.blocks.rows});
-    if (until.kind == ForwardStep::show) pass.observer.branch(i, stream_->state(i), stream_->branch_output(i));
-    begin.advance();
-  }
 }
 
 View<const float, 2> Decoder::stream(int64_t i) const {
@@ -268,102 +187,20 @@ void Decoder::zero_sparse_gradients(const ParameterBuffers& p) {
   }
 }
 
-BlockSums Decoder::block_sums(const RowBlocks& blocks) {
+std::array<BlockSums, 2> Decoder::block_sums(const RowBlocks& blocks) {
   const int64_t floats = decoder_block_sums(config_, blocks);
   if (floats == 0) return {};
   if (std::ssize(block_sums_) < floats) block_sums_.resize(floats);
   const int64_t d = config_.hidden_size, q = config_.query_size(), F = config_.intermediate_size;
-  BlockSums sums{.blocks = blocks.count, .qkv = block_sums_.data()};
-  sums.o = sums.qkv + blocks.count * d * (q + 2 * config_.key_value_size());
-  sums.gate_up = sums.o + blocks.count * d * q;
-  sums.down = sums.gate_up + blocks.count * d * 2 * F;
-  return sums;
-}
-
-/// What is to be done for sublayer i on the way back, in this order. Rows at a time but for `show`, and for `mix` where
-/// blocks cut sequences.
-struct BackwardStep {
-  enum Kind { join, out, mix, in, leave, show };
-  int64_t i;
-  Kind kind;
-  void advance() {
-    i -= kind == show ? 1 : 0;
-    kind = kind == show ? join : static_cast<Kind>(kind + 1);
+  std::array<BlockSums, 2> both;
+  for (float* first = block_sums_.data(); BlockSums & sums : both) {
+    sums = {.blocks = blocks.count, .qkv = first};
+    sums.o = sums.qkv + blocks.count * d * (q + 2 * config_.key_value_size());
+    sums.gate_up = sums.o + blocks.count * d * q;
+    sums.down = sums.gate_up + blocks.count * d * 2 * F;
+    first += floats / 2;
   }
-  bool operator==(const BackwardStep&) const = default;
-};
-
-bool Decoder::run_backward(const Pass& pass, int64_t first, int64_t end) {
-  const ParameterBuffers& p = pass.parameters;
-  int64_t waiting = end;  // sublayers below it, down to the current one, wait for add_gradients
-  const auto mixes_as_a_step = [&](int64_t i) { return branch(i).mixes_rows() && !pass.by_sequences; };
-  const auto add_mix_gradients = [&](int64_t i) {
-    branch(i).add_mix_gradients(ctx_, pass.call(plan_, i), pass.accumulate, stream_->branch_output_gradient(i));
-    stream_->add_join_gradients(ctx_, p, i);
-  };
-  const auto add_gradients = [&](int64_t down_to) {
-    for (; waiting > down_to; --waiting) {
-      const int64_t i = waiting - 1;
-      if (!mixes_as_a_step(i)) add_mix_gradients(i);
-      branch(i).add_gradients(ctx_, pass.call(plan_, i), pass.accumulate, stream_->branch_output_gradient(i),
-                              stream_->branch_input(i));
-      stream_->add_input_gradients(ctx_, p, i);
-    }
-  };
-  // Buffers are there for one sublayer that mixes rows and one that does not.
-  const auto needs_gradients_added = [&](int64_t i) {
-    for (int64_t j = i; j < waiting; ++j) {
-      if (!mixes_as_a_step(j) && branch(j).mixes_rows() == branch(i - 1).mixes_rows()) return true;
-    }
-    return false;
-  };
-  const auto whole = [&](const BackwardStep& step) {
-    if (step.kind == BackwardStep::mix) return mixes_as_a_step(step.i);
-    return step.kind == BackwardStep::show &&
-           (pass.observer.gradient || (step.i > first && needs_gradients_added(step.i)));
-  };
-  const auto on_rows = [&](Context& ctx, const BackwardStep& step, Rows rows) {
-    const int64_t i = step.i;
-    switch (step.kind) {
-      case BackwardStep::join:
-        return stream_->join_backward(ctx, p, i, rows);
-      case BackwardStep::out:
-        return branch(i).backward_out(ctx, pass.call(plan_, i), rows, stream_->branch_output_gradient(i));
-      case BackwardStep::mix:
-        return branch(i).mix_backward(ctx, pass.call(plan_, i), rows);
-      case BackwardStep::in:
-        stream_->restore(ctx, p, i, rows);
-        return branch(i).backward_in(ctx, pass.call(plan_, i), rows, stream_->branch_output_gradient(i),
-                                     stream_->branch_input(i), stream_->branch_input_gradient(i));
-      case BackwardStep::leave:
-        return stream_->input_backward(ctx, p, i, rows);
-      default:
-        return;
-    }
-  };
-  const BackwardStep last{first - 1, BackwardStep::join};
-  BackwardStep begin{end - 1, BackwardStep::join};
-  while (true) {
-    BackwardStep until = begin;
-    while (until != last && !whole(until)) until.advance();
-    for_row_blocks(ctx_, pass.blocks, [&](Context& ctx, Rows rows) {
-      for (BackwardStep step = begin; step != until; step.advance()) on_rows(ctx, step, rows);
-    });
-    if (until == last) break;
-    if (interrupted_ && interrupted_()) return false;
-    const int64_t i = until.i;
-    add_gradients(until.kind == BackwardStep::mix ? i + 1 : i);
-    if (until.kind == BackwardStep::mix) {
-      add_mix_gradients(i);
-      branch(i).mix_backward(ctx_, pass.call(plan_, i), {0, pass.blocks.rows});
-    } else if (pass.observer.gradient) {
-      pass.observer.gradient(i, stream_->state_gradient(ctx_, p, i));
-    }
-    begin = until;
-    begin.advance();
-  }
-  add_gradients(first);
-  return true;
+  return both;
 }
 
 bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch, bool accumulate,
@@ -373,7 +210,7 @@ bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch
   if (!accumulate) zero_sparse_gradients(p);
   head(p, batch, scalars, nll, stream_->branch_input_gradient(n), p.d_matrix(p.layout->head));
   const RowBlocks blocks = row_blocks(N);
-  const BlockSums sums = block_sums(blocks);
+  const std::array<BlockSums, 2> sums = block_sums(blocks);
   const Pass pass{.parameters = p,
                   .batch = batch,
                   .observer = observer,
@@ -381,7 +218,7 @@ bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch
                   .by_sequences = holds_sequences(blocks, batch),
                   .accumulate = accumulate,
                   .recomputes = true,
-                  .block_sums = sums.blocks > 0 ? &sums : nullptr};
+                  .block_sums = sums[0].blocks > 0 ? sums.data() : nullptr};
   for_row_blocks(ctx_, pass.blocks, [&](Context& ctx, Rows rows) { stream_->input_backward(ctx, p, n, rows); });
   stream_->add_input_gradients(ctx_, p, n);
   if (observer.gradient) observer.gradient(n, stream_->state_gradient(ctx_, p, n));

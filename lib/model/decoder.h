@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -8,6 +9,7 @@
 #include "keel/base/export.h"
 #include "keel/base/view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/ordered_tasks.h"
 #include "keel/kernels/common/row_blocks.h"
 #include "keel/kernels/common/step_scalars.h"
 #include "keel/model/arena.h"
@@ -42,8 +44,8 @@ KEEL_API DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublaye
 /// tokens and that is about as good.
 KEEL_API RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int64_t sequence_length, int threads);
 
-/// Floats in which blocks of rows leave their parts of weight gradients, beside the plan; 0 where a product over all rows
-/// reads less memory. Each block's part is made while its rows lie in the cache.
+/// Floats in which blocks of rows leave their parts of weight gradients, those of two sublayers of each kind, beside the
+/// plan; 0 where a product over all rows reads less memory. Each block's part is made while its rows lie in the cache.
 KEEL_API int64_t decoder_block_sums(const ModelConfig& config, const RowBlocks& blocks);
 
 /// Bytes of scratch in the context and those of its threads.
@@ -105,6 +107,8 @@ class KEEL_API Decoder {
 
  private:
   struct Pass;
+  struct ForwardStep;
+  struct BackwardStep;
   View<const float, 2> pick_rows(View<const int32_t, 1> rows);
   View<float, 2> logit_chunk() const;
   Branches& branch(int64_t i) const;
@@ -112,8 +116,17 @@ class KEEL_API Decoder {
             View<float, 1> nll, View<float, 2> dx, View<float, 2> dW);
   RowBlocks row_blocks(int64_t N) const;
   static bool holds_sequences(const RowBlocks& blocks, const FlatBatch& batch);
-  BlockSums block_sums(const RowBlocks& blocks);
+  std::array<BlockSums, 2> block_sums(const RowBlocks& blocks);
+  template <class Step, class OnRows>
+  bool run_rows(const RowBlocks& blocks, const Step& begin, const std::vector<Step>& ends, OnRows on_rows);
+  static std::vector<ForwardStep> stretches(const ForwardStep& begin, const ForwardStep& until);
   bool run_sublayers(const Pass& pass, int64_t first, int64_t end);
+  void backward_step(Context& ctx, const Pass& pass, int64_t group, const BackwardStep& step, Rows rows);
+  void add_mix_gradients(Context& ctx, const Pass& pass, int64_t group, int64_t i);
+  void add_gradients(Context& ctx, const Pass& pass, int64_t group, int64_t i);
+  int64_t first_of_group(int64_t first, int64_t end) const;
+  bool runs_in_order(const Pass& pass) const;
+  bool run_backward_in_order(const Pass& pass, int64_t first, int64_t end);
   bool run_backward(const Pass& pass, int64_t first, int64_t end);
   void zero_sparse_gradients(const ParameterBuffers& parameters);
 
@@ -125,6 +138,7 @@ class KEEL_API Decoder {
   std::unique_ptr<ResidualStream> stream_;
   std::unique_ptr<Branches> attention_, mlp_;
   std::vector<float> block_sums_;
+  OrderedTasks tasks_;
 };
 
 }  // namespace keel

@@ -50,7 +50,8 @@ class ResidualStream {
   virtual void join(Context&, const ParameterBuffers&, int64_t i, Rows) = 0;
 
   /// Backward, from i = n - 1 down: join_backward(i), branch i, input_backward(i); then add_join_gradients(i) and
-  /// add_input_gradients(i), before the same step of sublayer i - 2. Where the gradient of branch_input(i) is written
+  /// add_input_gradients(i), of which only sums of rows are left to do, before the same step of sublayer
+  /// i - 4. Where the gradient of branch_input(i) is written
   /// (i = n: of the head's input).
   virtual View<float, 2> branch_input_gradient(int64_t i) = 0;
   /// After the gradient of branch_input(i) is written, i = n included: its way back as far as branch i's own activations
@@ -79,6 +80,7 @@ class ResidualStream {
 /// Regions of a single stream x_0 .. x_n:
 ///   u = scale N_in(x),  f = N_br(F),  x' = N_out(a x + b f)         with what each sublayer's wiring has of these
 struct SingleStreamPlan {
+  static constexpr int64_t kSumsKept = 4;
   std::vector<Region<float>> x, normed, u;      ///< streams, N_in(x), branch inputs (= normed without a scale): n + 1;
                                                 ///< in training the last two share memory by parity,
                                                 ///< but for the head
@@ -89,8 +91,9 @@ struct SingleStreamPlan {
   Region<float> scales;     ///< a, b, ns of each sublayer, then 1, 0 and the gradient of a learned a
   Region<float> learned_a;  ///< [n]
   Region<float> state_gradient, input_gradient;
-  Region<float> branch_gradients[2], join_partial[2], branch_partial[2], input_partial[2],
-      scale_partial[2];                          ///< of even and of odd sublayers; the last four are sums of chunks
+  Region<float> branch_gradients[2];  ///< of even and of odd sublayers
+  /// Sums of chunks, of the last kSumsKept sublayers.
+  Region<float> join_partial[kSumsKept], branch_partial[kSumsKept], input_partial[kSumsKept], scale_partial[kSumsKept];
   Region<float> passing;                         ///< branch outputs that no one reads again, or that are kept rounded
   Region<float> observed_gradient, unused_gain;  ///< with observe_gradients
 };

@@ -268,10 +268,11 @@ class SingleStream final : public ResidualStream {
 
   void input_backward(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows, RowSums sums) {
     const View<float, 2> du = d_input(rows);
-    const Region<float>& chunk_sums = plan_.input_partial[i % 2];
+    const Region<float>& chunk_sums = plan_.input_partial[i % SingleStreamPlan::kSumsKept];
     if (at_.has_input_scale(i)) {
       column_scale_backward(ctx, du, scale_operand(i, rows), p.vector(own(p, i).in_scale), du,
-                            p.d_vector(own(p, i).in_scale), partial(plan_.scale_partial[i % 2], d_, rows), sums);
+                            p.d_vector(own(p, i).in_scale),
+                            partial(plan_.scale_partial[i % SingleStreamPlan::kSumsKept], d_, rows), sums);
     }
     if (!at_.has_inner(i) || at_.is_fused(i)) return;
     // The head's norm is the only way to the last state.
@@ -299,7 +300,7 @@ class SingleStream final : public ResidualStream {
     seam.Du = d_input(rows);
     seam.dF = d_input(rows);
     seam.d_inner_gain = p.d_vector(inner_parameters(p, i).gain);
-    seam.partial = partial(plan_.input_partial[i % 2], seam_partial_columns(d_, false), rows);
+    seam.partial = partial(plan_.input_partial[i % SingleStreamPlan::kSumsKept], seam_partial_columns(d_, false), rows);
     return seam;
   }
 
@@ -335,7 +336,8 @@ class SingleStream final : public ResidualStream {
     seam.dx = d_state(rows);
     seam.dF = d_branch(i, rows);
     seam.sums = sums;
-    seam.partial = partial(plan_.join_partial[i % 2], seam_partial_columns(d_, seam_has_vectors(seam)), rows);
+    seam.partial = partial(plan_.join_partial[i % SingleStreamPlan::kSumsKept],
+                           seam_partial_columns(d_, seam_has_vectors(seam)), rows);
     return seam;
   }
 
@@ -364,7 +366,7 @@ class SingleStream final : public ResidualStream {
                             RowSums sums) {
     const NormParameters& norm = own(p, i).branch_norm;
     const View<float, 2> dF = d_branch(i, rows);
-    const Region<float>& chunk_sums = plan_.branch_partial[i % 2];
+    const Region<float>& chunk_sums = plan_.branch_partial[i % SingleStreamPlan::kSumsKept];
     if (at_.wiring(i).branch == NormKind::rms) {
       rms_norm_backward(ctx, dF, F, p.vector(norm.gain), per_row(plan_.branch_r[i], rows), dF, false,
                         p.d_vector(norm.gain), partial(chunk_sums, d_, rows), sums);
@@ -441,12 +443,12 @@ SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector
     const int64_t d = config.hidden_size, chunks = chunk_count(N);
     bool any_input_scale = false;
     for (int64_t i = 0; i < n; ++i) any_input_scale = any_input_scale || at.has_input_scale(i);
-    for (int parity = 0; parity < 2; ++parity) {
-      plan.branch_gradients[parity] = arena.add<float>(workspace, elements);
-      plan.join_partial[parity] = arena.add<float>(workspace, chunks * seam_partial_columns(d, true));
-      plan.input_partial[parity] = arena.add<float>(workspace, chunks * seam_partial_columns(d, false));
-      plan.scale_partial[parity] = arena.add<float>(workspace, any_input_scale ? chunks * d : 0);
-      plan.branch_partial[parity] = arena.add<float>(workspace, any_branch_norm ? chunks * 2 * d : 0);
+    for (Region<float>& gradient : plan.branch_gradients) gradient = arena.add<float>(workspace, elements);
+    for (int64_t i = 0; i < SingleStreamPlan::kSumsKept; ++i) {
+      plan.join_partial[i] = arena.add<float>(workspace, chunks * seam_partial_columns(d, true));
+      plan.input_partial[i] = arena.add<float>(workspace, chunks * seam_partial_columns(d, false));
+      plan.scale_partial[i] = arena.add<float>(workspace, any_input_scale ? chunks * d : 0);
+      plan.branch_partial[i] = arena.add<float>(workspace, any_branch_norm ? chunks * 2 * d : 0);
     }
     if (options.observe_gradients) {
       plan.observed_gradient = arena.add<float>(workspace, elements);

@@ -1,0 +1,128 @@
+// Blocks of whole sequences that pass through all sublayers one after another, against blocks that cut sequences.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "keel/model/decoder_test_support.h"
+#include "keel/model/residual_wiring.h"
+
+namespace keel {
+namespace {
+
+using decoder_testing::Case;
+
+constexpr int64_t kLength = 128, kSequences = 8, kTokens = kLength * kSequences;
+
+Case many_sequences(const ModelConfig& config, int64_t sequence_length, int64_t segment = 0) {
+  std::vector<int32_t> cu_seqlens;
+  for (int64_t s = 0; s <= kSequences; ++s) cu_seqlens.push_back(static_cast<int32_t>(s * kLength));
+  cu_seqlens.insert(cu_seqlens.begin() + 3, 2 * kLength + 50);  // a document's end within a sequence
+  Case c(config, cu_seqlens, 21, true);
+  c.arena_plan = {};
+  c.plan = plan_decoder(c.config, all_sublayers(c.config),
+                        {.max_tokens = kTokens, .max_positions = sequence_length, .segment = segment}, c.arena_plan);
+  return c;
+}
+
+struct Result {
+  double loss_sum = 0;
+  std::vector<float> gradients;
+  bool operator==(const Result&) const = default;
+};
+
+Result run(Case& c, Context& ctx) {
+  const Arena arena(c.arena_plan);
+  Decoder decoder(ctx, c.config, c.plan, arena);
+  std::vector<StepScalars> scalars(1);
+  EXPECT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
+  EXPECT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), true, {scalars.data(), {1}}));
+  return {scalars[0].loss_sum, c.gradients};
+}
+
+/// Gradients of vectors are our own sums over chunks, the same in blocks of any kind; products sum in another order.
+void expect_equal_but_for_rounding(const Case& c, const Result& a, const Result& b) {
+  EXPECT_EQ(a.loss_sum, b.loss_sum);
+  for (const Parameter& p : c.layout.parameters) {
+    double largest = 0, worst = 0;
+    for (int64_t i = p.offset; i < p.offset + p.size; ++i) {
+      largest = std::max(largest, std::abs(static_cast<double>(a.gradients[i])));
+      worst = std::max(worst, std::abs(static_cast<double>(a.gradients[i]) - b.gradients[i]));
+    }
+    const double tolerance = p.is_matrix() ? 4 * std::sqrt(2.0 * kTokens) * 0x1p-24 * largest : 0;
+    EXPECT_TRUE(worst <= tolerance) << p.name << " " << worst << " of " << largest;
+  }
+}
+
+ModelConfig narrow(const std::string& scheme) {
+  return {.vocab_size = 61,
+          .hidden_size = 16,
+          .intermediate_size = 40,
+          .num_hidden_layers = 4,
+          .num_attention_heads = 2,
+          .num_key_value_heads = 1,
+          .residual_scheme = scheme};
+}
+
+void expect_same_as_with_cut_sequences(const ModelConfig& config) {
+  Case cut = many_sequences(config, kTokens), whole = many_sequences(config, kLength);
+  for (const int threads : {2, 4}) {
+    Context ctx(threads);
+    const RowBlocks blocks = decoder_row_blocks(whole.config, kTokens, kLength, threads);
+    ASSERT_EQ(blocks.count, threads);
+    for (int64_t block = 0; block < blocks.count; ++block) ASSERT_EQ(blocks.at(block).begin % kLength, 0);
+    expect_equal_but_for_rounding(whole, run(cut, ctx), run(whole, ctx));
+  }
+}
+
+TEST(DecoderBlocks, WholeSequencesGiveWhatCutOnesGive) {
+  for (const ResidualScheme& scheme : residual_schemes()) {
+    SCOPED_TRACE(scheme.name);
+    ModelConfig config = narrow(std::string(scheme.name));
+    config.learnable_alpha = scheme.accepts_alpha;
+    expect_same_as_with_cut_sequences(config);
+  }
+}
+
+TEST(DecoderBlocks, BiasesAndNormsOfHeadsToo) {
+  ModelConfig config = narrow("pre");
+  config.qk_norm = true;
+  expect_same_as_with_cut_sequences(config);
+  config.qk_norm = false;
+  config.attention_bias = config.mlp_bias = true;
+  expect_same_as_with_cut_sequences(config);
+}
+
+TEST(DecoderBlocks, NoThreadChangesABit) {
+  Case c = many_sequences(narrow("keel"), kLength), recomputed = many_sequences(narrow("keel"), kLength, 3);
+  for (const int threads : {2, 4}) {
+    Context ctx(threads);
+    const Result first = run(c, ctx);
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(run(c, ctx) == first) << "threads " << threads << ", run " << i;
+    EXPECT_TRUE(run(recomputed, ctx) == first) << "in segments";
+  }
+}
+
+TEST(DecoderBlocks, InterruptionEndsThePass) {
+  Case c = many_sequences(narrow("keel"), kLength);
+  Context ctx(2);
+  const Arena arena(c.arena_plan);
+  int asked = 0, patience = 100000;
+  Decoder decoder(ctx, c.config, c.plan, arena, [&] { return ++asked > patience; });
+  std::vector<StepScalars> scalars(1);
+  const auto run = [&] { return decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}); };
+  EXPECT_TRUE(run());
+  EXPECT_GE(asked, 2);
+  for (patience = 0; patience < 3; ++patience) {
+    asked = 0;
+    EXPECT_FALSE(run() && asked > patience) << patience;
+  }
+  patience = 100000;
+  EXPECT_TRUE(run());
+}
+
+}  // namespace
+}  // namespace keel

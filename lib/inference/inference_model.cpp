@@ -1,8 +1,6 @@
 #include "keel/inference/inference_model.h"
 
-#include <algorithm>
-
-#include "keel/kernels/memory/memory.h"
+#include "keel/inference/packed_weights.h"
 #include "keel/model/model_config_json.h"
 
 namespace keel {
@@ -15,36 +13,19 @@ const char* tied_head(const ModelConfig& config) {
 /// A model folder's weights in memory of their own, with room for a decoder.
 struct LoadedModel {
   ModelConfig config;
-  ParameterLayout layout;
   ArenaPlan plan;
-  Region<float> weights;
+  PackedWeights weights;
   DecoderPlan decoder_plan;
   Arena arena;
-  ParameterBuffers parameters;
 
-  LoadedModel(Context& ctx, const ModelFolder& folder, const DecoderOptions& options)
+  LoadedModel(Context& ctx, const ModelFolder& folder, const DecoderOptions& options, WeightType type)
       : config(parse_model_config(folder.config_text, folder.config_path)),
-        layout(found_layout(config, folder.tensors)),
-        weights(plan.add<float>(MemoryKind::weights, layout.size)),
+        weights(found_layout(config, folder.tensors), type, plan),
         decoder_plan(plan_decoder(config, all_sublayers(config), options, plan)),
-        arena(plan, "fewer tokens or sequences at a time, or shorter ones, need less"),
-        parameters{.layout = &layout, .weights = {arena.at(weights), {layout.size}}, .gradients = {}} {
-    folder.tensors.read(parameter_targets(layout, host_view(ctx, parameters.weights)), tied_head(config));
+        arena(plan, "fewer tokens or sequences at a time, or shorter ones, need less") {
+    weights.read(ctx, folder.tensors, tied_head(config), arena);
   }
 };
-
-/// Threads that pay in a pass over `rows` tokens: a product, after which all wait for each other, should take one
-/// thread about 200 us or more, by the speeds that a core has about, 10 GB/s of weights and 50 GFLOP/s. On an idle
-/// machine less would do, but where other work takes turns on the cores a wait costs milliseconds: with products of
-/// 100 us two threads were measured at a seventh of the speed of one.
-int worthwhile_threads(const ModelConfig& config, int64_t rows) {
-  constexpr double kProductSeconds = 200e-6, kBytesPerSecond = 10e9, kFlopsPerSecond = 50e9;
-  const auto products = static_cast<double>(2 * config.sublayers() + 1);  // and the head
-  const double parameters = static_cast<double>(count_parameters(config).in_products) / products;
-  const double seconds = std::max(parameters * sizeof(float) / kBytesPerSecond,
-                                  2 * parameters * static_cast<double>(rows) / kFlopsPerSecond);
-  return static_cast<int>(std::clamp(seconds / kProductSeconds, 1.0, 1024.0));
-}
 
 }  // namespace
 
@@ -56,28 +37,18 @@ ParameterLayout found_layout(const ModelConfig& config, const TensorSet& tensors
   return layout;
 }
 
-std::vector<TensorTarget> parameter_targets(const ParameterLayout& layout, HostView<float, 1> weights) {
-  std::vector<TensorTarget> targets;
-  for (const Parameter& p : layout.parameters) {
-    targets.push_back({p.name, p.shape, std::span<float>(weights.data() + p.offset, static_cast<size_t>(p.size))});
-  }
-  return targets;
-}
-
 struct InferenceModel::Impl {
   Context& ctx;
   std::unique_ptr<LoadedModel> loaded;  // null where weights and memory are borrowed
   ModelConfig config;
   ParameterBuffers parameters;
   Decoder decoder;
-  int row_threads = worthwhile_threads(config, 1);  // of a pass over one token
-  int threads = 1;                                  // of the last pass
 
   Impl(Context& context, std::unique_ptr<LoadedModel> model, std::function<bool()> interrupted)
       : ctx(context),
         loaded(std::move(model)),
         config(loaded->config),
-        parameters(loaded->parameters),
+        parameters(loaded->weights.buffers(loaded->arena)),
         decoder(ctx, config, loaded->decoder_plan, loaded->arena, std::move(interrupted)) {}
   Impl(Context& context, const ModelConfig& model, const ParameterBuffers& weights, const DecoderPlan& plan,
        const Arena& arena, std::function<bool()> interrupted)
@@ -85,9 +56,10 @@ struct InferenceModel::Impl {
 };
 
 InferenceModel::InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
-                               std::function<bool()> interrupted) {
+                               std::function<bool()> interrupted, WeightType weights) {
   options.training = false;
-  impl_ = std::make_unique<Impl>(ctx, std::make_unique<LoadedModel>(ctx, folder, options), std::move(interrupted));
+  impl_ =
+      std::make_unique<Impl>(ctx, std::make_unique<LoadedModel>(ctx, folder, options, weights), std::move(interrupted));
 }
 
 InferenceModel::InferenceModel(Context& ctx, const ModelConfig& config, const ParameterBuffers& parameters,
@@ -101,25 +73,19 @@ const ModelConfig& InferenceModel::config() const {
 }
 
 bool InferenceModel::forward(const FlatBatch& batch) {
-  const int64_t rows = batch.tokens.extent(0);
-  impl_->threads = rows == 1 ? impl_->row_threads : worthwhile_threads(impl_->config, rows);
-  const ThreadLimit limit(impl_->ctx, impl_->threads);
   return impl_->decoder.forward(impl_->parameters, batch);
 }
 
 void InferenceModel::logits(View<const int32_t, 1> rows, View<float, 2> logits) {
-  const ThreadLimit limit(impl_->ctx, impl_->threads);
   impl_->decoder.logits(impl_->parameters, rows, logits);
 }
 
 void InferenceModel::loss(const FlatBatch& batch, View<StepScalars, 1> scalars, View<float, 1> nll) {
-  const ThreadLimit limit(impl_->ctx, impl_->threads);
   impl_->decoder.loss(impl_->parameters, batch, scalars, nll);
 }
 
 void InferenceModel::score(View<const int32_t, 1> rows, View<const int32_t, 1> targets, View<const float, 1> weights,
                            View<float, 1> nll, View<int32_t, 1> argmax) {
-  const ThreadLimit limit(impl_->ctx, impl_->threads);
   impl_->decoder.score(impl_->parameters, rows, targets, weights, nll, argmax);
 }
 

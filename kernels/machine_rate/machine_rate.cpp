@@ -115,6 +115,18 @@ double measure_bandwidth(Isa isa, int threads, int64_t bytes, double seconds) {
   return static_cast<double>(kArrays * n) * sizeof(float) / fastest;
 }
 
+double measure_reading(Isa isa, int threads, int64_t bytes, double seconds) {
+  const int64_t n = std::max<int64_t>(threads, bytes / int64_t{sizeof(float)});
+  const Floats a = allocate(n);
+  std::vector<float> sums(threads);  // wanted by no one, but computed
+  const double fastest = Passes(threads, [&](int thread, int pass) {
+                           const int64_t begin = n * thread / threads, end = n * (thread + 1) / threads;
+                           if (pass == 0) std::fill(a.get() + begin, a.get() + end, 1.0F);
+                           sums[thread] = KEEL_CALL_ISA(isa, read_floats(a.get() + begin, end - begin));
+                         }).fastest_seconds(seconds);
+  return static_cast<double>(n) * sizeof(float) / fastest;
+}
+
 int64_t beyond_caches_bytes() {
   constexpr int64_t kLeast = int64_t{192} << 20;
   const int64_t wanted = std::max(kLeast, 3 * largest_cache_bytes()), memory = available_memory_bytes();

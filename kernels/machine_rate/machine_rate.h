@@ -15,6 +15,9 @@ namespace keel {
 /// each byte counted once (McCalpin's STREAM triad; that writing a line reads it first is not counted).
 KEEL_API double measure_bandwidth(Isa isa, int threads, int64_t bytes, double seconds);
 
+/// Bytes a second that `threads` threads read of one array of `bytes`: what bounds an operation that hardly writes.
+KEEL_API double measure_reading(Isa isa, int threads, int64_t bytes, double seconds);
+
 /// Bytes for the arrays above so that caches hold little of them: three times the largest cache, and 192 MiB, at
 /// least; at most a quarter of the memory that this process may use.
 KEEL_API int64_t beyond_caches_bytes();

@@ -31,6 +31,18 @@ TEST(MachineRate, TriadWritesEachElementAndNoOther) {
   }
 }
 
+TEST(MachineRate, ReadsEachElementOnce) {
+  for (const Isa isa : kIsas) {
+    if (!isa_available(isa)) continue;
+    for (const int64_t n : {0, 1, 15, 31, 32, 127, 128, 1000}) {
+      std::vector<float> a(n);
+      for (int64_t i = 0; i < n; ++i) a[i] = static_cast<float>(i + 1);
+      EXPECT_EQ(KEEL_CALL_ISA(isa, read_floats(a.data(), n)), static_cast<float>(n * (n + 1) / 2))
+          << isa_name(isa) << n;
+    }
+  }
+}
+
 TEST(MachineRate, MultiplyAddsAreDoneAndCounted) {
   for (const Isa isa : kIsas) {
     if (!isa_available(isa)) continue;
@@ -46,10 +58,13 @@ TEST(MachineRate, RatesAreThoseOfSomeMachine) {
   for (const int threads : {1, 2, 3}) {
     const double bandwidth = measure_bandwidth(best_isa(), threads, int64_t{6} << 20, 0.01);
     EXPECT_TRUE(bandwidth > 1e6 && bandwidth < 1e14) << bandwidth;
+    const double reading = measure_reading(best_isa(), threads, int64_t{6} << 20, 0.01);
+    EXPECT_TRUE(reading > 1e6 && reading < 1e14) << reading;
     const double arithmetic = measure_arithmetic(best_isa(), threads, 0.01);
     EXPECT_TRUE(arithmetic > 1e6 && arithmetic < 1e15) << arithmetic;
   }
   EXPECT_GT(measure_bandwidth(Isa::generic, 2, 0, 0), 0) << "as many elements as threads at least";
+  EXPECT_GT(measure_reading(Isa::generic, 2, 0, 0), 0);
 }
 
 TEST(MachineRate, MemoryIsBeyondTheCaches) {

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+
+#include "keel/base/view.h"
+#include "keel/kernels/common/shape_check.h"
+
+namespace keel {
+
+/// What a weight is kept as in memory.
+///   fp32   4 bytes
+///   bf16   2 bytes: the upper half of an fp32
+///   q8_0   34 bytes for 32 weights of a row: weight = scale * value, an fp16 and 32 int8. The product is exact in fp32.
+enum class WeightType { fp32, bf16, q8_0 };
+
+/// Weights of a row that share a scale in q8_0; at its end there may be fewer.
+inline constexpr int64_t kScaledWeights = 32;
+
+constexpr int64_t scales_of_row(int64_t columns) {
+  return (columns + kScaledWeights - 1) / kScaledWeights;
+}
+
+/// A matrix [rows, columns] of weights in one of the types, dense; owns nothing.
+struct WeightMatrix {
+  WeightType type = WeightType::fp32;
+  int64_t rows = 0, columns = 0;
+  const void* values = nullptr;      ///< [rows, columns] float, uint16_t or int8_t
+  const uint16_t* scales = nullptr;  ///< q8_0: [rows, scales_of_row(columns)]
+
+  WeightMatrix() = default;
+  WeightMatrix(WeightType t, int64_t r, int64_t c, const void* v, const uint16_t* s = nullptr)
+      : type(t), rows(r), columns(c), values(v), scales(s) {}
+  /// An fp32 matrix. Error(shape) if it is not dense.
+  WeightMatrix(const View<const float, 2>& matrix)  // NOLINT: implicit, as what takes weights takes these
+      : rows(matrix.extent(0)), columns(matrix.extent(1)), values(matrix.data()) {
+    check_dense("weights", "matrix", matrix, {rows, columns});
+  }
+
+  bool is_fp32() const { return type == WeightType::fp32; }
+  /// Of an fp32 matrix.
+  View<const float, 2> fp32() const { return {static_cast<const float*>(values), {rows, columns}}; }
+
+  WeightMatrix slice(int64_t begin, int64_t end) const {
+    WeightMatrix part = *this;
+    part.rows = end - begin;
+    part.values = static_cast<const char*>(values) + begin * columns * value_bytes();
+    if (scales != nullptr) part.scales = scales + begin * scales_of_row(columns);
+    return part;
+  }
+
+  int64_t value_bytes() const { return is_fp32() ? 4 : (type == WeightType::bf16 ? 2 : 1); }
+  int64_t bytes() const {
+    const int64_t of_scales = type == WeightType::q8_0 ? rows * scales_of_row(columns) * 2 : 0;
+    return rows * columns * value_bytes() + of_scales;
+  }
+};
+
+}  // namespace keel

@@ -1,0 +1,91 @@
+#include "keel/kernels/linear/linear.h"
+
+#include <algorithm>
+
+#include "keel/base/error.h"
+#include "keel/kernels/common/operation_profile.h"
+#include "keel/kernels/common/parallel.h"
+#include "keel/kernels/common/shape_check.h"
+#include "keel/kernels/linear/linear_cpu.h"
+#include "keel/kernels/matmul/matmul.h"
+#include "keel/kernels/matmul/matmul_onednn.h"
+
+namespace keel {
+namespace {
+
+/// Up to this many rows a pass over the weights takes as long as reading them.
+constexpr int64_t kFewRows = 12;
+
+void check(const View<const float, 2>& X, const WeightMatrix& W, const View<float, 2>& Y) {
+  constexpr const char* kName = "linear";
+  const int64_t N = X.extent(0);
+  check_shape(kName, "X", X, {N, W.columns});
+  check_shape(kName, "Y", Y, {N, W.rows});
+  if (W.rows * W.columns > 0 && (W.values == nullptr || (W.type == WeightType::q8_0 && W.scales == nullptr))) {
+    throw Error(ErrorKind::shape, "W is missing", kName);
+  }
+}
+
+/// Parts of the rows of W for threads to share: as much to read for each as takes some microseconds.
+int64_t parts_of(const WeightMatrix& W, int threads) {
+  constexpr int64_t kBytes = 32 << 10;
+  if (threads == 1) return 1;
+  return std::clamp<int64_t>(W.bytes() / kBytes, 1, std::min<int64_t>(4 * threads, std::max<int64_t>(1, W.rows)));
+}
+
+void few_rows(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W, const View<float, 2>& Y) {
+  const int64_t parts = parts_of(W, ctx.threads());
+  for_parts(ctx.team(), parts, [&](int64_t part, int) {
+    const int64_t begin = W.rows * part / parts, end = W.rows * (part + 1) / parts;
+    KEEL_CALL_ISA(ctx.isa(), linear_rows({.x = X.data(),
+                                          .N = X.extent(0),
+                                          .x_stride = X.stride(0),
+                                          .W = W.slice(begin, end),
+                                          .y = Y.data() + begin,
+                                          .y_stride = Y.stride(0)}));
+  });
+}
+
+/// Each thread widens blocks of rows of W into its cache and multiplies by them.
+void widened_blocks(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W, const View<float, 2>& Y) {
+  constexpr int64_t kFloats = 512 << 10, kFewest = 64;
+  const int64_t threads = ctx.threads(), rows = std::max(kFewest, kFloats / std::max<int64_t>(1, W.columns));
+  const int64_t wanted = (W.rows + rows - 1) / rows, blocks = (wanted + threads - 1) / threads * threads;
+  for_parts(ctx.team(), blocks, [&](int64_t block, int thread) {
+    const WeightMatrix part = W.slice(W.rows * block / blocks, W.rows * (block + 1) / blocks);
+    const int64_t first = W.rows * block / blocks;
+    Context& worker = ctx.worker(thread);
+    float* wide = matmul_buffer(worker, rows * W.columns);
+    KEEL_CALL_ISA(ctx.isa(), widen_weights(part, wide, W.columns));
+    matmul(worker, X, {wide, {part.rows, W.columns}}, Y.columns(first, first + part.rows), Transpose::b);
+  });
+}
+
+}  // namespace
+
+void linear(Context& ctx, View<const float, 2> X, const WeightMatrix& W, View<float, 2> Y) {
+  check(X, W, Y);
+  const int64_t N = X.extent(0);
+  if (N > kFewRows && W.is_fp32()) return matmul(ctx, X, W.fp32(), Y, Transpose::b);
+  if (N == 0 || W.rows == 0) return;
+  const OperationScope scope(ctx, "product",
+                             {.flops = 2.0 * static_cast<double>(N) * static_cast<double>(W.rows * W.columns),
+                              .bytes = bytes_of(X) + bytes_of(Y) + static_cast<double>(W.bytes())});
+  if (N <= kFewRows) return few_rows(ctx, X, W, Y);
+  widened_blocks(ctx, X, W, Y);
+}
+
+void widen_rows(Context& ctx, View<const int32_t, 1> rows, const WeightMatrix& W, View<float, 2> Y) {
+  const int64_t N = rows.extent(0);
+  check_dense("widen_rows", "rows", rows, {N});
+  check_shape("widen_rows", "Y", Y, {N, W.columns});
+  const OperationScope scope(ctx, "embedding", {.flops = 0, .bytes = 2 * bytes_of(Y)});
+  for_ranges(ctx.team(), N, N * W.columns, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const int64_t row = rows(n);
+      KEEL_CALL_ISA(ctx.isa(), widen_weights(W.slice(row, row + 1), Y.data() + n * Y.stride(0), Y.stride(0)));
+    }
+  });
+}
+
+}  // namespace keel

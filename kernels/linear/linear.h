@@ -1,0 +1,19 @@
+#pragma once
+
+#include "keel/base/view.h"
+#include "keel/kernels/common/context.h"
+#include "keel/kernels/common/weight_matrix.h"
+
+namespace keel {
+
+/// Y = X W^T, with W in any type: exact values of the weights, products and sums in fp32.
+///   X: [N, in], Y: [N, out], rows may be strided, last axis contiguous; Y overlaps nothing else.   W: [out, in]
+/// Any extent may be 0. Throws Error(shape) if the extents disagree.
+/// With few rows W is read once, at the speed of the memory, and each element of Y is the same for any number of
+/// threads. With more it is matmul (matmul.h), of weights that are not fp32 block by block as each thread widens them.
+KEEL_API void linear(Context&, View<const float, 2> X, const WeightMatrix& W, View<float, 2> Y);
+
+/// Y[n,:] = W[rows[n],:]   rows: [N], each in [0, W.rows).   Y: [N, in], rows may be strided, last axis contiguous.
+KEEL_API void widen_rows(Context&, View<const int32_t, 1> rows, const WeightMatrix& W, View<float, 2> Y);
+
+}  // namespace keel

@@ -1,0 +1,178 @@
+#include "keel/kernels/linear/linear.h"
+
+#include <cmath>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "keel/base/error.h"
+#include "keel/kernels/linear/linear_ref.h"
+#include "support/complex_step.h"
+#include "support/contexts.h"
+#include "support/errors.h"
+#include "support/guarded_matrix.h"
+#include "support/magnitude.h"
+#include "support/weights.h"
+
+namespace keel {
+namespace {
+
+using testing::for_each_context;
+using testing::GuardedMatrix;
+using testing::kWeightTypes;
+using testing::Magnitude;
+using testing::Random;
+using testing::RandomWeights;
+using testing::widen;
+
+/// Rows of X, and a [out, in] matrix.
+struct Case {
+  int64_t N, in, out;
+  int64_t pad = 0, misalign = 0;
+};
+/// One row and few; more than go by the kernels here; columns around vectors, scales and panels.
+const Case kCases[] = {{1, 1, 1},       {1, 7, 3, 1, 1},  {1, 16, 4},     {1, 31, 5},        {1, 33, 9, 3, 1},
+                       {1, 64, 130},    {1, 65, 6},       {1, 96, 7},     {1, 2047, 3},      {1, 2049, 5},
+                       {1, 4200, 2},    {2, 65, 7, 5, 3}, {3, 40, 9},     {4, 128, 5, 0, 1}, {5, 63, 4},
+                       {8, 2080, 3},    {12, 72, 33},     {13, 72, 33},   {13, 1, 1},        {40, 65, 130, 3, 1},
+                       {33, 2049, 300}, {1, 320, 700},    {2, 1030, 257}, {14, 0, 3},        {1, 0, 2}};
+
+TEST(LinearReference, BackwardIsTheComplexStepOfForward) {
+  for (const WeightType type : kWeightTypes) {
+    const RandomWeights W(type, 5, 37, 3);
+    const auto x = widen<double>(Random(1).normals(2 * 37)), dy = widen<double>(Random(2).normals(2 * 5));
+    const auto backward = reference::linear_backward(dy, 2, W.matrix());
+    const auto stepped = testing::complex_step_gradient(x, [&](const std::vector<std::complex<double>>& at) {
+      const auto y = reference::linear(at, 2, W.matrix());
+      std::complex<double> sum = 0;
+      for (size_t i = 0; i < y.size(); ++i) sum += dy[i] * y[i];
+      return sum;
+    });
+    testing::expect_same_gradient(backward, stepped, "dx");
+  }
+}
+
+TEST(Linear, IsTheReference) {
+  for (const WeightType type : kWeightTypes) {
+    for (const Case& c : kCases) {
+      SCOPED_TRACE("type " + std::to_string(static_cast<int>(type)) + ", " + std::to_string(c.N) + " x " +
+                   std::to_string(c.in) + " -> " + std::to_string(c.out));
+      const RandomWeights W(type, c.out, c.in, 7, c.misalign);
+      const std::vector<float> x = Random(9).normals(c.N * c.in);
+      const auto expected = reference::linear(widen<double>(x), c.N, W.matrix());
+      const auto terms = reference::linear(widen<Magnitude>(x), c.N, W.matrix());
+      for_each_context([&](Context& ctx) {
+        GuardedMatrix X(c.N, c.in, x, c.pad, c.misalign), Y(c.N, c.out, c.pad, c.misalign);
+        linear(ctx, X.view(), W.matrix(), Y.view());
+        testing::expect_close(
+            Y.values(), expected,
+            [&](int64_t i) { return testing::sum_tolerance(expected[i], c.in + 1, terms[i].value()); }, "Y");
+        EXPECT_TRUE(Y.intact());
+      });
+    }
+  }
+}
+
+TEST(Linear, FewRowsAreTheSameForAnyNumberOfThreads) {
+  for (const WeightType type : kWeightTypes) {
+    for (const int64_t N : {1, 3, 12}) {
+      const RandomWeights W(type, 517, 330, 11);
+      std::vector<float> x = Random(N).normals(N * 330), y[3];
+      for (int threads = 1; threads <= 3; ++threads) {
+        Context ctx(threads);
+        y[threads - 1].resize(N * 517);
+        linear(ctx, View<const float, 2>(x.data(), {N, 330}), W.matrix(), {y[threads - 1].data(), {N, 517}});
+      }
+      EXPECT_EQ(y[0], y[1]);
+      EXPECT_EQ(y[0], y[2]);
+    }
+  }
+}
+
+/// Within the context of one thread of several, as blocks of rows run.
+TEST(Linear, RunsInTheContextOfAThread) {
+  const RandomWeights W(WeightType::q8_0, 70, 64, 5);
+  const std::vector<float> x = Random(4).normals(20 * 64);
+  std::vector<float> whole(20 * 70), part(20 * 70);
+  Context ctx(3);
+  linear(ctx, View<const float, 2>(x.data(), {20, 64}), W.matrix(), {whole.data(), {20, 70}});
+  linear(ctx.worker(2), View<const float, 2>(x.data(), {20, 64}), W.matrix(), {part.data(), {20, 70}});
+  const auto expected = reference::linear(widen<double>(x), 20, W.matrix());
+  const auto terms = reference::linear(widen<Magnitude>(x), 20, W.matrix());
+  const auto tolerance = [&](int64_t i) { return testing::sum_tolerance(expected[i], 65, terms[i].value()); };
+  testing::expect_close(whole, expected, tolerance, "by all");
+  testing::expect_close(part, expected, tolerance, "by one");
+}
+
+TEST(Linear, NothingToDo) {
+  Context ctx(2);
+  const RandomWeights none(WeightType::bf16, 0, 4, 1), some(WeightType::q8_0, 3, 4, 1);
+  std::vector<float> x(8), y(8, 5);
+  linear(ctx, View<const float, 2>(x.data(), {2, 4}), none.matrix(), {y.data(), {2, 0}});
+  linear(ctx, View<const float, 2>(nullptr, {0, 4}), some.matrix(), {nullptr, {0, 3}});
+  EXPECT_EQ(y, std::vector<float>(8, 5));
+}
+
+TEST(Linear, ExtentsThatDisagreeAreAnError) {
+  Context ctx(1);
+  const RandomWeights W(WeightType::q8_0, 3, 4, 1);
+  std::vector<float> x(8), y(8);
+  const View<const float, 2> X(x.data(), {2, 4});
+  const View<float, 2> Y(y.data(), {2, 3});
+  testing::expect_error(ErrorKind::shape, "X is [2, 3], not [2, 4]",
+                        [&] { linear(ctx, X.columns(0, 3), W.matrix(), Y); });
+  testing::expect_error(ErrorKind::shape, "Y is [2, 2], not [2, 3]",
+                        [&] { linear(ctx, X, W.matrix(), Y.columns(0, 2)); });
+  testing::expect_error(ErrorKind::shape, "Y is [2, 3], not [1, 3]",
+                        [&] { linear(ctx, X.slice(0, 1), W.matrix(), Y); });
+  testing::expect_error(ErrorKind::shape, "W is missing", [&] {
+    linear(ctx, X, {WeightType::bf16, 3, 4, nullptr}, Y);
+  });
+  testing::expect_error(ErrorKind::shape, "W is missing", [&] {
+    linear(ctx, X, {WeightType::q8_0, 3, 4, W.matrix().values, nullptr}, Y);
+  });
+  testing::expect_error(ErrorKind::shape, "is not dense", [&] {
+    linear(ctx, X, View<const float, 2>(x.data(), {3, 2}, {3, 1}), Y);
+  });
+}
+
+/// Row by row, `rows` of them in an order of their own.
+void expect_widened(Context& ctx, const WeightMatrix& W, int64_t pad, int64_t misalign) {
+  std::vector<int32_t> rows;
+  for (int64_t i = 0; i < W.rows + 2; ++i) rows.push_back(static_cast<int32_t>((i * 7 + 3) % W.rows));
+  const auto N = static_cast<int64_t>(rows.size());
+  GuardedMatrix Y(N, W.columns, pad, misalign);
+  widen_rows(ctx, {rows.data(), {N}}, W, Y.view());
+  const std::vector<float> y = Y.values();
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < N * W.columns; ++i) {
+    const double expected = reference::weight(W, rows[i / W.columns], i % W.columns);
+    const bool is_same = std::isnan(expected) ? std::isnan(y[i]) : y[i] == expected;
+    wrong += is_same ? 0 : 1;
+  }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_TRUE(Y.intact());
+}
+
+TEST(WidenRows, IsExact) {
+  for (const WeightType type : kWeightTypes) {
+    for (const int64_t columns : {1, 15, 17, 31, 64, 97, 2049, 4200}) {
+      const RandomWeights W(type, 9, columns, columns, columns % 2);
+      for_each_context([&](Context& ctx) { expect_widened(ctx, W.matrix(), columns % 3, columns % 2); });
+    }
+  }
+}
+
+TEST(WidenRows, IsExactForAll16BitPatterns) {
+  std::vector<uint16_t> patterns(1 << 16);
+  for (size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<uint16_t>(i);
+  const std::vector<int8_t> values(1 << 16, -3);
+  for_each_context([&](Context& ctx) {
+    expect_widened(ctx, {WeightType::bf16, 256, 256, patterns.data()}, 0, 0);
+    expect_widened(ctx, {WeightType::q8_0, 512, 128, values.data(), patterns.data()}, 0, 0);
+    expect_widened(ctx, {WeightType::q8_0, 1 << 16, 1, values.data(), patterns.data()}, 0, 0);
+  });
+}
+
+}  // namespace
+}  // namespace keel

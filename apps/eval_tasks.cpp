@@ -23,6 +23,7 @@
 #include "keel/eval/pair_encoder.h"
 #include "keel/eval/python_text.h"
 #include "keel/tokenizer/tokenizer.h"
+#include "weights_option.h"
 
 namespace keel {
 namespace {
@@ -185,6 +186,7 @@ Json keel_section(const Options& options, const std::vector<TaskScores>& tasks, 
           {"adds_bos", encoder.adds_bos()},
           {"prefix_token_id", encoder.prefix() ? Json(*encoder.prefix()) : Json()},
           {"softmax_dtype", options.text("--softmax-dtype")},
+          {"weights", options.text("--weights")},
           {"empty_continuation", options.text("--empty-continuation")},
           {"truncated_documents", std::move(truncated)},
           {"nan_requests", std::move(nan)},
@@ -265,7 +267,8 @@ Evaluation run_evaluation(const Options& options, const ScoredModel& scored, con
 
   const ScorerSizes sizes = scorer_sizes(options, requests, max_length);
   Context ctx(threads_of(options));
-  InferenceModel model(ctx, scored.folder, sizes.decoder_options(), [] { return stop_requested(); });
+  InferenceModel model(
+      ctx, scored.folder, sizes.decoder_options(), [] { return stop_requested(); }, weights_of(options));
   const std::unique_ptr<Progress> progress = make_progress(options);
   progress->start("score", static_cast<int64_t>(requests.size()), "requests");
   Scorer scorer(model, sizes);
@@ -304,9 +307,9 @@ std::string footer_of(const Evaluation& evaluation, const Options& options) {
     rows += fmt::format("{}{} {}", rows.empty() ? "" : ", ", task.documents->task->name, scored);
     if (task.documents->rows != scored) rows += fmt::format(" of {}", task.documents->rows);
   }
-  return fmt::format("rows: {}; BOS {}; softmax {}; max_length {}; acc_norm divides by characters\n", rows,
+  return fmt::format("rows: {}; BOS {}; softmax {}; weights {}; max_length {}; acc_norm divides by characters\n", rows,
                      evaluation.results["keel"]["adds_bos"].get<bool>() ? "on" : "off", options.text("--softmax-dtype"),
-                     evaluation.results["max_length"].get<int64_t>());
+                     options.text("--weights"), evaluation.results["max_length"].get<int64_t>());
 }
 
 /// The settings of a run, for its report.
@@ -315,7 +318,7 @@ Json settings_of(const Options& options, const Json& results) {
   for (const char* key : {"limit", "bootstrap_iters", "fewshot_seed"}) config[key] = results["config"][key];
   config["num_fewshot"] = results["n-shot"];
   config["max_length"] = results["max_length"];
-  for (const char* key : {"compat_bos", "prefix_token_id", "softmax_dtype", "empty_continuation"}) {
+  for (const char* key : {"compat_bos", "prefix_token_id", "softmax_dtype", "weights", "empty_continuation"}) {
     config[key] = results["keel"][key];
   }
   config["batch_tokens"] = options.integer("--batch-tokens");

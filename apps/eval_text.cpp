@@ -24,6 +24,7 @@
 #include "keel/tokenizer/byte_source.h"
 #include "keel/tokenizer/tokenizer.h"
 #include "keel/tokenizer/utf8_repair.h"
+#include "weights_option.h"
 
 namespace keel {
 namespace {
@@ -124,10 +125,10 @@ std::string table_of(const Json& results) {
 }
 
 /// What the numbers depend on, below the table.
-std::string footer_of(const TextWindows& windows) {
-  return fmt::format("window {}; stride {}; BOS {}\n", windows.window,
+std::string footer_of(const TextWindows& windows, const std::string& weights) {
+  return fmt::format("window {}; stride {}; BOS {}; weights {}\n", windows.window,
                      windows.stride ? std::to_string(*windows.stride) : "none",
-                     windows.bos ? "before each window" : "off");
+                     windows.bos ? "before each window" : "off", weights);
 }
 
 void check_outputs(const Options& options) {
@@ -158,7 +159,8 @@ int evaluate_texts(const Options& options) {
   const ScorerSizes sizes{.max_length = std::min(windows.window, longest),
                           .max_tokens = options.integer("--batch-tokens")};
   Context ctx(threads_of(options));
-  InferenceModel model(ctx, scored.folder, sizes.decoder_options(), [] { return stop_requested(); });
+  InferenceModel model(
+      ctx, scored.folder, sizes.decoder_options(), [] { return stop_requested(); }, weights_of(options));
   const Stopwatch stopwatch;
   Scorer scorer(model, sizes);
   score_texts(options, scorer, windows, texts);
@@ -167,14 +169,16 @@ int evaluate_texts(const Options& options) {
                      {"stride", windows.stride ? Json(*windows.stride) : Json()},
                      {"compat_bos", options.text("--compat-bos")},
                      {"bos_id", windows.bos ? Json(*windows.bos) : Json()},
-                     {"batch_tokens", sizes.max_tokens}};
+                     {"batch_tokens", sizes.max_tokens},
+                     {"weights", options.text("--weights")}};
   Json results = results_of(texts);
   set_number(results, "seconds", stopwatch.seconds());
   scored.add_to(report);
   for (const Text& text : texts) report.add_input_file(text.path);
   report.results() = results;
   if (options.find_text("--out") != "-" && options.find_text("--report") != "-") {
-    write_stdout(options.flag("--json") ? json_text(results, 2) + "\n" : table_of(results) + footer_of(windows));
+    write_stdout(options.flag("--json") ? json_text(results, 2) + "\n"
+                                        : table_of(results) + footer_of(windows, options.text("--weights")));
   }
   for (const char* name : {"--out", "--report"}) {
     if (const auto path = options.find_text(name)) report.write(*path);

@@ -9,6 +9,7 @@
 #include "keel/base/options.h"
 #include "keel/base/tool.h"
 #include "keel/eval/task.h"
+#include "weights_option.h"
 
 namespace keel {
 namespace {
@@ -180,6 +181,7 @@ Tool eval_tool() {
       {.name = "--json", .type = OptionType::flag, .help = "Print the results as JSON in place of the table."},
       report_option(),
       threads_option(),
+      weights_option(),
       progress_option(),
       force_option(),
   });
@@ -210,8 +212,8 @@ std::vector<std::string> names_of(const std::vector<Option>& options, const std:
   return names;
 }
 
-const std::vector<std::string> kOfARun = {"MODEL",        "--text",         "--window", "--stride",
-                                          "--compat-bos", "--batch-tokens", "--out",    "--report"};
+const std::vector<std::string> kOfARun = {"MODEL",          "--text", "--window", "--stride", "--compat-bos",
+                                          "--batch-tokens", "--out",  "--report", "--weights"};
 
 int run_keel_eval(const Options& options) {
   if (options.flag("--list-tasks")) {

@@ -24,6 +24,7 @@
 #include "keel/tokenizer/text_stream.h"
 #include "keel/tokenizer/tokenizer.h"
 #include "keel/tokenizer/utf8_repair.h"
+#include "weights_option.h"
 
 namespace keel {
 namespace {
@@ -118,6 +119,7 @@ Tool generate_tool() {
       {.name = "--json", .type = OptionType::flag, .help = "Print one JSON object a continuation."},
       shown_seed_option(),
       threads_option(),
+      weights_option(),
       progress_option(),
       report_option(),
       force_option(),
@@ -350,6 +352,7 @@ void write_report(Report& report, const std::string& path, const Options& option
   config["bos"] = options.text("--bos");
   config["stop"] = options.texts("--stop");
   config["ignore-eos"] = options.flag("--ignore-eos");
+  config["weights"] = options.text("--weights");
   Json& results = report.results();
   results = {{"continuations", totals.continuations},
              {"prompt_tokens", totals.prompt_tokens},
@@ -381,7 +384,8 @@ int run_keel_generate(const Options& options) {
                                                options.integer("--batch-sequences"), kBatchTokens);
   require_runnable(session.requests(), sizes, config.vocab_size);
   Context ctx(threads_of(options));
-  InferenceModel model(ctx, folder, sizes.decoder_options(), [] { return stop_requested(); });
+  InferenceModel model(
+      ctx, folder, sizes.decoder_options(), [] { return stop_requested(); }, weights_of(options));
   // Text that comes in its time shows by itself how far it is.
   const std::unique_ptr<Progress> progress = make_progress(options);
   if (options.flag("--json")) progress->start("generate", std::ssize(session.requests()), "continuations");

@@ -1,5 +1,6 @@
 #include "keel/kernels/attention/attention_blocks.h"
 #include "keel/kernels/attention/attention_cpu.h"
+#include "keel/kernels/attention/attention_few_rows.h"
 #include "keel/kernels/attention/attention_tiles.h"
 #include "keel/kernels/common/parallel.h"
 
@@ -312,6 +313,64 @@ void attend(Block& b, const Block& next) {
   finish(b);
 }
 
+/// Copies the queries of a block of few rows, with the scale.
+[[gnu::noinline]] void start_few(Block& b) {
+  const HeadRows<const float>& q = b.a.q;
+  const int64_t head_dim = b.a.sizes.head_dim, start = b.a.sizes.cu_seqlens[b.sequence];
+  const float scale = b.a.sizes.scale * kLog2e;
+  for (int64_t r = 0; r < round_up(b.rows, kWidth); ++r) {
+    b.peak[r] = kLowest;
+    b.sum[r] = 0;
+  }
+  for (int64_t r = 0; r < b.rows; ++r) {
+    const int64_t token = (b.first_row + r) / b.group, head = (b.first_row + r) % b.group;
+    const float* from = q(start + token, b.kv_head * b.group + head);
+    b.token[r] = static_cast<int32_t>(b.first_position + token);
+    for (int64_t d = 0; d < head_dim; ++d) b.q[r * head_dim + d] = from[d] * scale;
+  }
+}
+
+void find_keys(const Block& b, Range range, FewKeys<kKeyTile>& found) {
+  const AttentionForward& a = b.a;
+  found.begin = range.begin;
+  found.count = range.end - range.begin;
+  for (int64_t j = range.begin; j < range.end;) {
+    const int64_t next =
+        a.page_table == nullptr ? range.end : smaller(range.end, round_down(j, a.page_size) + a.page_size);
+    for (int64_t row = key_row(a, b.sequence, j); j < next; ++j, ++row) {
+      found.keys[j - range.begin] = a.k(row, b.kv_head);
+      found.values[j - range.begin] = a.v(row, b.kv_head);
+      prefetch_row(found.keys[j - range.begin], a.sizes.head_dim);
+    }
+  }
+}
+
+void attend_few(Block& b) {
+  const AttentionSizes& z = b.a.sizes;
+  start_few(b);
+  const FewRows few{.rows = b.rows,
+                    .head_dim = z.head_dim,
+                    .width = b.width,
+                    .window = z.window,
+                    .token = b.token,
+                    .q = b.q,
+                    .scores = b.scores,
+                    .out = b.out,
+                    .score_stride = kKeyTile,
+                    .peak = b.peak,
+                    .sum = b.sum,
+                    .decay = b.decay};
+  const Range all = b.visible(0, b.rows);
+  FewKeys<kKeyTile> keys;
+  for (int64_t tile = round_down(all.begin, kKeyTile); tile < all.end; tile += kKeyTile) {
+    find_keys(b, {larger(tile, all.begin), smaller(tile + kKeyTile, all.end)}, keys);
+    few_scores(few, keys);
+    few_exponentials(few, keys.count);
+    few_values(few, keys, tile <= all.begin);
+  }
+  finish(b);
+}
+
 }  // namespace
 
 int64_t attention_forward_scratch(int64_t head_dim) {
@@ -334,7 +393,8 @@ void attention_forward(const AttentionForward& a) {
       return make_block(a, blocks.place(number / z.kv_heads), number % z.kv_heads, layout, scratch);
     };
     Block b = block(i);
-    if (b.rows > 0) attend(b, block(larger(i - 1, 0)));
+    if (b.rows > kFewRows) return attend(b, block(larger(i - 1, 0)));
+    if (b.rows > 0) attend_few(b);
   });
 }
 

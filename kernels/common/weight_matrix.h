@@ -31,10 +31,13 @@ struct WeightMatrix {
   WeightMatrix(WeightType t, int64_t r, int64_t c, const void* v, const uint16_t* s = nullptr)
       : type(t), rows(r), columns(c), values(v), scales(s) {}
   /// An fp32 matrix. Error(shape) if it is not dense.
-  WeightMatrix(const View<const float, 2>& matrix)  // NOLINT: implicit, as what takes weights takes these
-      : rows(matrix.extent(0)), columns(matrix.extent(1)), values(matrix.data()) {
-    check_dense("weights", "matrix", matrix, {rows, columns});
+  WeightMatrix(const View<const float, 2>& W)  // NOLINT: implicit, as what takes weights takes these
+      : rows(W.extent(0)), columns(W.extent(1)), values(W.data()) {
+    check_dense("weights", "W", W, {rows, columns});
   }
+  WeightMatrix(const View<float, 2>& W) : WeightMatrix(View<const float, 2>(W)) {}  // NOLINT: implicit
+  WeightMatrix(const float* data, const View<const float, 2>::Extents& extents)
+      : WeightMatrix(View<const float, 2>(data, extents)) {}
 
   bool is_fp32() const { return type == WeightType::fp32; }
   /// Of an fp32 matrix.
@@ -46,6 +49,13 @@ struct WeightMatrix {
     part.values = static_cast<const char*>(values) + begin * columns * value_bytes();
     if (scales != nullptr) part.scales = scales + begin * scales_of_row(columns);
     return part;
+  }
+
+  /// Throws Error(shape), naming the operation, unless it is there (or empty) with these extents.
+  void check(const char* operation, int64_t wanted_rows, int64_t wanted_columns) const {
+    const bool is_there = values != nullptr && (type != WeightType::q8_0 || scales != nullptr);
+    const View<const char, 2> view(is_there ? static_cast<const char*>(values) : nullptr, {rows, columns});
+    check_dense(operation, "W", view, {wanted_rows, wanted_columns});
   }
 
   int64_t value_bytes() const { return is_fp32() ? 4 : (type == WeightType::bf16 ? 2 : 1); }

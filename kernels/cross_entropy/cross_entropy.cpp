@@ -6,6 +6,7 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/cross_entropy/cross_entropy_cpu.h"
+#include "keel/kernels/linear/linear.h"
 #include "keel/kernels/matmul/matmul.h"
 
 namespace keel {
@@ -13,11 +14,11 @@ namespace {
 
 void check(const CrossEntropy& p) {
   constexpr const char* kName = "cross_entropy";
-  const int64_t N = p.x.extent(0), d = p.x.extent(1), V = p.W.extent(0), chunk = p.logits.extent(0);
+  const int64_t N = p.x.extent(0), d = p.x.extent(1), V = p.W.rows, chunk = p.logits.extent(0);
   if (V < 1) throw Error(ErrorKind::shape, "the vocabulary is empty", kName);
   if (chunk < 1) throw Error(ErrorKind::shape, "logits must have a row or more", kName);
   check_shape(kName, "x", p.x, {N, d});
-  check_dense(kName, "W", p.W, {V, d});
+  p.W.check(kName, V, d);
   check_dense(kName, "targets", p.targets, {N});
   check_dense(kName, "weights", p.weights, {N});
   check_shape(kName, "logits", p.logits, {chunk, V});
@@ -25,6 +26,7 @@ void check(const CrossEntropy& p) {
   if (p.nll) check_dense(kName, "nll", p.nll, {N});
   if (p.argmax) check_dense(kName, "argmax", p.argmax, {N});
   if (!p.dx) return;
+  if (!p.W.is_fp32()) throw Error(ErrorKind::shape, "gradients need fp32 weights", kName);
   check_shape(kName, "dx", p.dx, {N, d});
   check_dense(kName, "dW", p.dW, {V, d});
 }
@@ -33,11 +35,11 @@ void check(const CrossEntropy& p) {
 void chunk(Context& ctx, const CrossEntropy& p, int64_t begin, int64_t end, double& loss_sum) {
   const View<const float, 2> x = p.x.slice(begin, end);
   const View<float, 2> logits = p.logits.slice(0, end - begin);
-  matmul(ctx, x, p.W, logits, Transpose::b);
+  linear(ctx, x, p.W, logits, p.x.extent(0));
   const CrossEntropyRows rows{.logits = logits.data(),
                               .stride = logits.stride(0),
                               .rows = end - begin,
-                              .V = p.W.extent(0),
+                              .V = p.W.rows,
                               .targets = p.targets.data() + begin,
                               .weights = p.weights.data() + begin,
                               .nll = p.nll ? p.nll.data() + begin : nullptr,
@@ -51,7 +53,7 @@ void chunk(Context& ctx, const CrossEntropy& p, int64_t begin, int64_t end, doub
   KEEL_CALL_ISA(ctx.isa(), cross_entropy_rows(rows));
   if (!p.dx) return;
   matmul(ctx, logits, x, p.dW, Transpose::a, true);  // before dx, which may be x
-  matmul(ctx, logits, p.W, p.dx.slice(begin, end));
+  matmul(ctx, logits, p.W.fp32(), p.dx.slice(begin, end));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "keel/base/view.h"
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/step_scalars.h"
+#include "keel/kernels/common/weight_matrix.h"
 
 namespace keel {
 
@@ -17,7 +18,7 @@ namespace keel {
 /// products is the same for any number of threads. Throws Error(shape) on extents that disagree.
 struct CrossEntropy {
   View<const float, 2> x;          ///< [N, d], last axis contiguous
-  View<const float, 2> W;          ///< [V, d] dense: the head, or the embedding where they are tied
+  WeightMatrix W;                  ///< [V, d]: the head, or the embedding where they are tied; fp32 for gradients
   View<const int32_t, 1> targets;  ///< [N], each in [0, V)
   View<const float, 1> weights;    ///< [N], >= 0
   View<float, 2> logits;           ///< [chunk, V] scratch, any chunk >= 1, rows may be strided

@@ -12,6 +12,7 @@
 #include "keel/base/error.h"
 #include "keel/kernels/cross_entropy/cross_entropy.h"
 #include "keel/kernels/cross_entropy/cross_entropy_test_support.h"
+#include "support/weights.h"
 
 namespace keel {
 namespace {
@@ -107,8 +108,8 @@ TEST(CrossEntropy, RefusesShapesThatDisagree) {
   Context ctx(1);
   const auto refusal = [&](const std::function<void(CrossEntropy&)>& spoil) -> std::string {
     CrossEntropy p = good;
-    spoil(p);
     try {
+      spoil(p);
       cross_entropy(ctx, p);
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::shape);
@@ -119,10 +120,12 @@ TEST(CrossEntropy, RefusesShapesThatDisagree) {
   const auto W = [&](View<const float, 2> view) { return refusal([&](CrossEntropy& p) { p.W = view; }); };
   EXPECT_EQ(W({f.data(), {5, 4}}), "W is [5, 4], not [5, 3] (cross_entropy)");
   EXPECT_EQ(W({f.data(), {0, 3}}), "the vocabulary is empty (cross_entropy)");
-  EXPECT_EQ(W({f.data(), {5, 3}, {4, 1}}), "W is not dense (cross_entropy)");
+  EXPECT_EQ(W({f.data(), {5, 3}, {4, 1}}), "W is not dense (weights)");
   const auto logits = [&](View<float, 2> view) { return refusal([&](CrossEntropy& p) { p.logits = view; }); };
   EXPECT_EQ(logits({f.data(), {0, 5}}), "logits must have a row or more (cross_entropy)");
   EXPECT_EQ(logits({f.data(), {2, 6}}), "logits is [2, 6], not [2, 5] (cross_entropy)");
+  const keel::testing::RandomWeights bf16(WeightType::bf16, 5, 3, 1);
+  EXPECT_EQ(refusal([&](CrossEntropy& p) { p.W = bf16.matrix(); }), "gradients need fp32 weights (cross_entropy)");
   using ::testing::StartsWith;
   EXPECT_THAT(logits({f.data(), {2, 5}, {4, 1}}), StartsWith("a matrix product needs rows"));
   EXPECT_THAT(refusal([&](CrossEntropy& p) { p.targets = {t.data(), {3}}; }), StartsWith("targets is [3], not [4]"));

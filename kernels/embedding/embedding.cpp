@@ -3,16 +3,18 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/embedding/embedding_cpu.h"
+#include "keel/kernels/linear/linear.h"
 
 namespace keel {
 
-void embedding(Context& ctx, View<const int32_t, 1> tokens, View<const float, 2> table, View<float, 2> y) {
-  const int64_t count = tokens.extent(0), d = table.extent(1);
+void embedding(Context& ctx, View<const int32_t, 1> tokens, const WeightMatrix& table, View<float, 2> y) {
+  const int64_t count = tokens.extent(0), d = table.columns;
   check_shape("embedding", "tokens", tokens, {count});
-  check_dense("embedding", "table", table, table.extents());
+  table.check("embedding", table.rows, d);
   check_dense("embedding", "y", y, {count, d});
+  if (!table.is_fp32()) return widen_rows(ctx, tokens, table, y);
   const OperationScope scope(ctx, "embedding", {.flops = 0, .bytes = bytes_of(y, 2)});
-  KEEL_CALL_ISA(ctx.isa(), embedding(tokens.data(), count, table.data(), d, y.data(), ctx.team()));
+  KEEL_CALL_ISA(ctx.isa(), embedding(tokens.data(), count, table.fp32().data(), d, y.data(), ctx.team()));
 }
 
 void embedding_backward(Context& ctx, View<const int32_t, 1> tokens, View<const float, 2> dy, View<float, 2> d_table) {

@@ -2,13 +2,14 @@
 
 #include "keel/base/view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/weight_matrix.h"
 
 namespace keel {
 
 /// y[n,:] = table[tokens[n],:]
-/// tokens: [N], each in [0, V) (checked where data is read, not here).  table: [V, d] dense.  y: [N, d] dense; they do
-/// not overlap.
-KEEL_API void embedding(Context&, View<const int32_t, 1> tokens, View<const float, 2> table, View<float, 2> y);
+/// tokens: [N], each in [0, V) (checked where data is read, not here).  table: [V, d] dense, in any type of weights.
+/// y: [N, d] dense; they do not overlap.
+KEEL_API void embedding(Context&, View<const int32_t, 1> tokens, const WeightMatrix& table, View<float, 2> y);
 
 /// d_table[v,:] += sum over n with tokens[n] = v of dy[n,:], in ascending n whatever the number of threads.
 /// dy: [N, d] dense.  d_table: [V, d] dense, accumulated into.

@@ -19,10 +19,11 @@ constexpr int64_t kFewRows = 12;
 void check(const View<const float, 2>& X, const WeightMatrix& W, const View<float, 2>& Y) {
   constexpr const char* kName = "linear";
   const int64_t N = X.extent(0);
+  W.check(kName, W.rows, W.columns);
   check_shape(kName, "X", X, {N, W.columns});
   check_shape(kName, "Y", Y, {N, W.rows});
-  if (W.rows * W.columns > 0 && (W.values == nullptr || (W.type == WeightType::q8_0 && W.scales == nullptr))) {
-    throw Error(ErrorKind::shape, "W is missing", kName);
+  if (N > 1 && Y.stride(0) < W.rows) {
+    throw Error(ErrorKind::shape, "a matrix product needs rows that do not overlap", kName);
   }
 }
 
@@ -63,20 +64,22 @@ void widened_blocks(Context& ctx, const View<const float, 2>& X, const WeightMat
 
 }  // namespace
 
-void linear(Context& ctx, View<const float, 2> X, const WeightMatrix& W, View<float, 2> Y) {
+void linear(Context& ctx, View<const float, 2> X, const WeightMatrix& W, View<float, 2> Y, int64_t batch_rows) {
   check(X, W, Y);
   const int64_t N = X.extent(0);
-  if (N > kFewRows && W.is_fp32()) return matmul(ctx, X, W.fp32(), Y, Transpose::b);
+  const bool is_few = std::max(N, batch_rows) <= kFewRows;
+  if (!is_few && W.is_fp32()) return matmul(ctx, X, W.fp32(), Y, Transpose::b);
   if (N == 0 || W.rows == 0) return;
   const OperationScope scope(ctx, "product",
                              {.flops = 2.0 * static_cast<double>(N) * static_cast<double>(W.rows * W.columns),
                               .bytes = bytes_of(X) + bytes_of(Y) + static_cast<double>(W.bytes())});
-  if (N <= kFewRows) return few_rows(ctx, X, W, Y);
+  if (is_few) return few_rows(ctx, X, W, Y);
   widened_blocks(ctx, X, W, Y);
 }
 
 void widen_rows(Context& ctx, View<const int32_t, 1> rows, const WeightMatrix& W, View<float, 2> Y) {
   const int64_t N = rows.extent(0);
+  W.check("widen_rows", W.rows, W.columns);
   check_dense("widen_rows", "rows", rows, {N});
   check_shape("widen_rows", "Y", Y, {N, W.columns});
   const OperationScope scope(ctx, "embedding", {.flops = 0, .bytes = 2 * bytes_of(Y)});

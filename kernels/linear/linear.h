@@ -11,7 +11,9 @@ namespace keel {
 /// Any extent may be 0. Throws Error(shape) if the extents disagree.
 /// With few rows W is read once, at the speed of the memory, and each element of Y is the same for any number of
 /// threads. With more it is matmul (matmul.h), of weights that are not fp32 block by block as each thread widens them.
-KEEL_API void linear(Context&, View<const float, 2> X, const WeightMatrix& W, View<float, 2> Y);
+/// Which of the two goes by `batch_rows`, the rows of the batch that X is a block of (0: X is all of it), so that bits do
+/// not depend on how a batch is cut.
+KEEL_API void linear(Context&, View<const float, 2> X, const WeightMatrix& W, View<float, 2> Y, int64_t batch_rows = 0);
 
 /// Y[n,:] = W[rows[n],:]   rows: [N], each in [0, W.rows).   Y: [N, in], rows may be strided, last axis contiguous.
 KEEL_API void widen_rows(Context&, View<const int32_t, 1> rows, const WeightMatrix& W, View<float, 2> Y);

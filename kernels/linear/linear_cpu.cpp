@@ -63,26 +63,34 @@ using Words = unsigned __attribute__((vector_size(kLanes * 4)));
 #endif
 }
 
-/// fp16, each in the upper half of a word, as floats: exact, subnormals, infinities and NaN included. A float of the same
-/// fraction has an exponent that is 112 too small.
-[[gnu::always_inline]] inline Vec widen_f16(Words bits) {
-  const Words sign = bits & 0x80000000U, rest = (bits & 0x7FFF0000U) >> 3;
+/// kLanes fp16 as floats, exactly, subnormals, infinities and NaN included.
+[[gnu::always_inline]] inline Vec widen_f16(const uint16_t* p) {
+#if defined(__AVX512F__)
+  using Many = short __attribute__((vector_size(32)));
+  constexpr int kNoException = 8;
+  return __builtin_ia32_vcvtph2ps512_mask(load<Many>(p), Vec{}, -1, kNoException);
+#elif defined(__F16C__)
+  return __builtin_ia32_vcvtph2ps256(load<Halves>(p));
+#else
+  // A float of the same fraction has an exponent that is 112 too small.
+  const Words bits = widen_words(p), sign = bits & 0x80000000U, rest = (bits & 0x7FFF0000U) >> 3;
   const Words finite = reinterpret_cast<Words>(reinterpret_cast<Vec>(rest) * 0x1p112F);
   const auto is_finite = reinterpret_cast<Words>(rest < 0x0F800000U);
   return reinterpret_cast<Vec>(sign | (finite & is_finite) | ((rest | 0x7F800000U) & ~is_finite));
+#endif
 }
 
 void widen_scales(const uint16_t* from, int64_t count, float* to) {
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) Columns{i}.store(to, widen_f16(widen_words(from + i)));
+  for (; i + kLanes <= count; i += kLanes) Columns{i}.store(to, widen_f16(from + i));
   if (i == count) return;
   if (count >= kLanes) {  // the last ones once more
-    Columns{count - kLanes}.store(to, widen_f16(widen_words(from + count - kLanes)));
+    Columns{count - kLanes}.store(to, widen_f16(from + count - kLanes));
     return;
   }
   uint16_t few[kLanes] = {};
   for (int64_t k = 0; k < count; ++k) few[k] = from[k];
-  const Vec wide = widen_f16(widen_words(few));
+  const Vec wide = widen_f16(few);
   for (int64_t k = 0; k < count; ++k) to[k] = wide[k];
 }
 

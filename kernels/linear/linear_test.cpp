@@ -89,6 +89,21 @@ TEST(Linear, FewRowsAreTheSameForAnyNumberOfThreads) {
   }
 }
 
+/// A block of a large batch gets the bits that it has in the whole.
+TEST(Linear, BlocksOfABatchAreTheSame) {
+  const RandomWeights W(WeightType::fp32, 65, 48, 5);
+  const std::vector<float> x = Random(4).normals(130 * 48);
+  std::vector<float> whole(130 * 65), blocks(130 * 65);
+  Context ctx(1);
+  const View<const float, 2> X(x.data(), {130, 48});
+  const View<float, 2> Y(whole.data(), {130, 65}), Z(blocks.data(), {130, 65});
+  linear(ctx, X, W.matrix(), Y);
+  for (const auto& [begin, end] : {std::pair{0, 64}, {64, 128}, {128, 130}}) {
+    linear(ctx, X.slice(begin, end), W.matrix(), Z.slice(begin, end), 130);
+  }
+  EXPECT_EQ(whole, blocks);
+}
+
 /// Within the context of one thread of several, as blocks of rows run.
 TEST(Linear, RunsInTheContextOfAThread) {
   const RandomWeights W(WeightType::q8_0, 70, 64, 5);

@@ -78,6 +78,8 @@ class KEEL_API SafetensorsFile {
 
   /// Values as float, widened exactly: F32, F16, BF16. Other types throw Error(format) that names the tensor.
   void read(const StoredTensor& tensor, std::span<float> out) const;
+  /// The same of the elements from `first` on, as many as fit `out`.
+  void read(const StoredTensor& tensor, int64_t first, std::span<float> out) const;
   /// Values as double, widened exactly: F64, F32, F16, BF16 and the integers up to 32 bits.
   void read(const StoredTensor& tensor, std::span<double> out) const;
 

@@ -125,7 +125,16 @@ std::span<const std::byte> SafetensorsFile::data(const StoredTensor& tensor) con
 
 void SafetensorsFile::read(const StoredTensor& tensor, std::span<float> out) const {
   check_room(tensor, out.size());
-  if (!read_common(tensor.type, data(tensor), out)) refuse_type(tensor, "F32, F16 or BF16", impl_->path);
+  read(tensor, 0, out);
+}
+
+void SafetensorsFile::read(const StoredTensor& tensor, int64_t first, std::span<float> out) const {
+  if (first < 0 || first + static_cast<int64_t>(out.size()) > tensor.elements) {
+    throw Error(ErrorKind::internal, fmt::format("elements from {} on, {} of them, of the {} of tensor '{}'", first,
+                                                 out.size(), tensor.elements, tensor.name));
+  }
+  const std::span<const std::byte> part = data(tensor).subspan(first * bits(tensor.type) / 8);
+  if (!read_common(tensor.type, part, out)) refuse_type(tensor, "F32, F16 or BF16", impl_->path);
 }
 
 void SafetensorsFile::read(const StoredTensor& tensor, std::span<double> out) const {

@@ -181,6 +181,19 @@ TEST_F(Safetensors, WidensEveryHalfExactly) {
   }
 }
 
+TEST_F(Safetensors, ReadsAPart) {
+  const SafetensorsFile file = open(file_of("{" + entry("h", "BF16", "[2,2]", 0, 8) + "}", 0) +
+                                    bytes_of_all(std::vector<uint16_t>{0x3F80, 0x4000, 0x4040, 0x4080}));
+  std::vector<float> two(2), none;
+  file.read(*file.find("h"), 1, std::span(two));
+  EXPECT_EQ(two, (std::vector<float>{2, 3}));
+  file.read(*file.find("h"), 2, std::span(two));
+  EXPECT_EQ(two, (std::vector<float>{3, 4}));
+  file.read(*file.find("h"), 4, std::span(none));
+  message_of(ErrorKind::internal, [&] { file.read(*file.find("h"), 3, std::span(two)); });
+  message_of(ErrorKind::internal, [&] { file.read(*file.find("h"), -1, std::span(two)); });
+}
+
 TEST_F(Safetensors, ReadsIntegersAsDoubleOnly) {
   const SafetensorsFile file =
       open(file_of("{" + entry("d", "F64", "[1]", 8, 16) + "," + entry("i", "I32", "[2]", 0, 8) + "}", 0) +

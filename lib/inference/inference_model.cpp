@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "keel/kernels/memory/memory.h"
+#include "keel/inference/packed_weights.h"
 #include "keel/model/model_config_json.h"
 
 namespace keel {
@@ -15,21 +15,17 @@ const char* tied_head(const ModelConfig& config) {
 /// A model folder's weights in memory of their own, with room for a decoder.
 struct LoadedModel {
   ModelConfig config;
-  ParameterLayout layout;
   ArenaPlan plan;
-  Region<float> weights;
+  PackedWeights weights;
   DecoderPlan decoder_plan;
   Arena arena;
-  ParameterBuffers parameters;
 
-  LoadedModel(Context& ctx, const ModelFolder& folder, const DecoderOptions& options)
+  LoadedModel(Context& ctx, const ModelFolder& folder, const DecoderOptions& options, WeightType type)
       : config(parse_model_config(folder.config_text, folder.config_path)),
-        layout(found_layout(config, folder.tensors)),
-        weights(plan.add<float>(MemoryKind::weights, layout.size)),
+        weights(found_layout(config, folder.tensors), type, plan),
         decoder_plan(plan_decoder(config, all_sublayers(config), options, plan)),
-        arena(plan, "fewer tokens or sequences at a time, or shorter ones, need less"),
-        parameters{.layout = &layout, .weights = {arena.at(weights), {layout.size}}, .gradients = {}} {
-    folder.tensors.read(parameter_targets(layout, host_view(ctx, parameters.weights)), tied_head(config));
+        arena(plan, "fewer tokens or sequences at a time, or shorter ones, need less") {
+    weights.read(ctx, folder.tensors, tied_head(config), arena);
   }
 };
 
@@ -56,14 +52,6 @@ ParameterLayout found_layout(const ModelConfig& config, const TensorSet& tensors
   return layout;
 }
 
-std::vector<TensorTarget> parameter_targets(const ParameterLayout& layout, HostView<float, 1> weights) {
-  std::vector<TensorTarget> targets;
-  for (const Parameter& p : layout.parameters) {
-    targets.push_back({p.name, p.shape, std::span<float>(weights.data() + p.offset, static_cast<size_t>(p.size))});
-  }
-  return targets;
-}
-
 struct InferenceModel::Impl {
   Context& ctx;
   std::unique_ptr<LoadedModel> loaded;  // null where weights and memory are borrowed
@@ -77,7 +65,7 @@ struct InferenceModel::Impl {
       : ctx(context),
         loaded(std::move(model)),
         config(loaded->config),
-        parameters(loaded->parameters),
+        parameters(loaded->weights.buffers(loaded->arena)),
         decoder(ctx, config, loaded->decoder_plan, loaded->arena, std::move(interrupted)) {}
   Impl(Context& context, const ModelConfig& model, const ParameterBuffers& weights, const DecoderPlan& plan,
        const Arena& arena, std::function<bool()> interrupted)
@@ -85,9 +73,10 @@ struct InferenceModel::Impl {
 };
 
 InferenceModel::InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
-                               std::function<bool()> interrupted) {
+                               std::function<bool()> interrupted, WeightType weights) {
   options.training = false;
-  impl_ = std::make_unique<Impl>(ctx, std::make_unique<LoadedModel>(ctx, folder, options), std::move(interrupted));
+  impl_ =
+      std::make_unique<Impl>(ctx, std::make_unique<LoadedModel>(ctx, folder, options, weights), std::move(interrupted));
 }
 
 InferenceModel::InferenceModel(Context& ctx, const ModelConfig& config, const ParameterBuffers& parameters,

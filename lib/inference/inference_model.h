@@ -17,9 +17,9 @@ class KEEL_API InferenceModel {
  public:
   /// Reads config and weights, and allocates everything it needs. Errors as parse_model_config, plan_decoder and
   /// TensorSet::read give them; Error(memory) if the system refuses the allocation. options.training is ignored.
-  /// `interrupted` as in Decoder.
+  /// `interrupted` as in Decoder. `weights`: the type that matrices are kept in (weight_matrix.h).
   InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
-                 std::function<bool()> interrupted = {});
+                 std::function<bool()> interrupted = {}, WeightType weights = WeightType::fp32);
   /// Borrows weights and memory, which outlive it: `plan`, made with training = false, and `parameters` lie in `arena`.
   /// Sees the weights as they are at each call. Allocates next to nothing.
   InferenceModel(Context& ctx, const ModelConfig& config, const ParameterBuffers& parameters, const DecoderPlan& plan,
@@ -43,8 +43,5 @@ class KEEL_API InferenceModel {
 /// The layout of a config, once the folder's tensors are found to be those that it wants: no memory is asked for on the
 /// word of a config alone. Errors as TensorSet::match gives them.
 KEEL_API ParameterLayout found_layout(const ModelConfig& config, const TensorSet& tensors);
-
-/// Where a model folder's tensors go: every parameter of the layout, in the flat array.
-KEEL_API std::vector<TensorTarget> parameter_targets(const ParameterLayout& layout, HostView<float, 1> weights);
 
 }  // namespace keel

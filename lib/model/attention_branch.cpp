@@ -5,6 +5,7 @@
 #include "keel/kernels/bias/bias.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/kv_store/kv_store.h"
+#include "keel/kernels/linear/linear.h"
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/kernels/rms_norm/rms_norm.h"
 #include "keel/kernels/rope/rope.h"
@@ -42,7 +43,7 @@ class AttentionBranches final : public Branches {
     const int64_t N = u.extent(0);
     const View<float, 2> qkv = slice(qkv_of(call.slot, N), rows);
     const View<float, 2> inputs = slice(attention_inputs(call.slot, N), rows);
-    matmul(ctx, slice(u, rows), p.matrix(own.q_proj, own.v_proj), qkv, Transpose::b);
+    linear(ctx, slice(u, rows), p.weight(own.q_proj, own.v_proj), qkv, N);
     if (own.q_bias >= 0) add_bias(ctx, p.vector(own.q_bias, own.v_bias), qkv);
     for (const HeadNorm& norm : norms_of(own, call.sublayer.wiring.qkv)) {
       rms_norm(ctx, rows_of(qkv, norm), p.vector(norm.gain), eps_, rows_of(inputs, norm),
@@ -64,10 +65,11 @@ class AttentionBranches final : public Branches {
 
   void forward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> u, View<float, 2> F) override {
     const SublayerParameters& own = own_parameters(call);
-    const View<float, 2> out = out_of(call.slot, u.extent(0));
+    const int64_t N = u.extent(0);
+    const View<float, 2> out = out_of(call.slot, N);
     keep(ctx, arena_, plan_.out[call.slot], out, rows);
     if (!F) return;
-    matmul(ctx, slice(out, rows), call.parameters.matrix(own.o_proj), slice(F, rows), Transpose::b);
+    linear(ctx, slice(out, rows), call.parameters.weight(own.o_proj), slice(F, rows), N);
     if (own.o_bias >= 0) add_bias(ctx, call.parameters.vector(own.o_bias), slice(F, rows));
   }
 

@@ -7,7 +7,7 @@
 #include "keel/kernels/attention/attention.h"
 #include "keel/kernels/cross_entropy/cross_entropy.h"
 #include "keel/kernels/embedding/embedding.h"
-#include "keel/kernels/matmul/matmul.h"
+#include "keel/kernels/linear/linear.h"
 #include "keel/kernels/memory/memory.h"
 #include "keel/model/decoder_pass.h"
 
@@ -89,7 +89,7 @@ Branches& Decoder::branch(int64_t i) const {
 
 bool Decoder::forward(const ParameterBuffers& p, const FlatBatch& batch, const DecoderObserver& observer) {
   const int64_t n = std::ssize(plan_.sublayers), N = batch.tokens.extent(0);
-  embedding(ctx_, batch.tokens, p.matrix(p.layout->embedding), stream_->embedding_output(N));
+  embedding(ctx_, batch.tokens, p.weight(p.layout->embedding), stream_->embedding_output(N));
   stream_->begin(ctx_, p);
   const RowBlocks blocks = row_blocks(N);
   const Pass pass{.parameters = p,
@@ -131,7 +131,7 @@ View<const float, 2> Decoder::head_input() const {
 void Decoder::head(const ParameterBuffers& p, const FlatBatch& batch, View<StepScalars, 1> scalars, View<float, 1> nll,
                    View<float, 2> dx, View<float, 2> dW) {
   cross_entropy(ctx_, {.x = head_input(),
-                       .W = p.matrix(p.layout->head),
+                       .W = p.weight(p.layout->head),
                        .targets = batch.targets,
                        .weights = batch.weights,
                        .logits = logit_chunk(),
@@ -161,13 +161,13 @@ View<float, 2> Decoder::logit_chunk() const {
 }
 
 void Decoder::logits(const ParameterBuffers& p, View<const int32_t, 1> rows, View<float, 2> logits) {
-  matmul(ctx_, pick_rows(rows), p.matrix(p.layout->head), logits, Transpose::b);
+  linear(ctx_, pick_rows(rows), p.weight(p.layout->head), logits);
 }
 
 void Decoder::score(const ParameterBuffers& p, View<const int32_t, 1> rows, View<const int32_t, 1> targets,
                     View<const float, 1> weights, View<float, 1> nll, View<int32_t, 1> argmax) {
   cross_entropy(ctx_, {.x = pick_rows(rows),
-                       .W = p.matrix(p.layout->head),
+                       .W = p.weight(p.layout->head),
                        .targets = targets,
                        .weights = weights,
                        .logits = logit_chunk(),

@@ -1,5 +1,6 @@
 #include "keel/kernels/bias/bias.h"
 #include "keel/kernels/common/chunks.h"
+#include "keel/kernels/linear/linear.h"
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/kernels/swiglu/swiglu.h"
 #include "keel/model/activation_slots.h"
@@ -23,7 +24,7 @@ class MlpBranches final : public Branches {
     const SublayerParameters& own = p.layout->sublayers[call.sublayer.index];
     const Scratch scratch = scratch_of(ctx, rows);
     const View<float, 2> gate = scratch.gate_up.columns(0, F_), up = scratch.gate_up.columns(F_, 2 * F_);
-    matmul(ctx, slice(u, rows), p.matrix(own.gate_proj, own.up_proj), scratch.gate_up, Transpose::b);
+    linear(ctx, slice(u, rows), p.weight(own.gate_proj, own.up_proj), scratch.gate_up, u.extent(0));
     if (own.gate_bias >= 0) add_bias(ctx, p.vector(own.gate_bias, own.up_bias), scratch.gate_up);
     const View<float, 2> h = F ? scratch.h : View<float, 2>();
     const KeptRegion& region = plan_.gate_up[call.slot];
@@ -38,7 +39,7 @@ class MlpBranches final : public Branches {
       swiglu(ctx, gate, up, h);
     }
     if (!F) return;
-    matmul(ctx, scratch.h, p.matrix(own.down_proj), slice(F, rows), Transpose::b);
+    linear(ctx, scratch.h, p.weight(own.down_proj), slice(F, rows), u.extent(0));
     if (own.down_bias >= 0) add_bias(ctx, p.vector(own.down_bias), slice(F, rows));
   }
 

@@ -1,16 +1,30 @@
 #pragma once
 
+#include <span>
+
 #include "keel/base/view.h"
+#include "keel/kernels/common/weight_matrix.h"
 #include "keel/model/parameters.h"
 
 namespace keel {
 
-/// The flat arrays of a model on a device, with views of single parameters. In fp32 the master and the compute copy of
-/// a parameter are one buffer. `gradients` is null where none are wanted.
+/// The flat arrays of a model on a device, with views of single parameters. `gradients` is null where none are wanted.
+/// What a forward pass multiplies by, weight(), is the master copy of a matrix in fp32; or, where `compute` holds one
+/// matrix for each parameter (nothing for a vector), that. There is no master copy of matrices then.
 struct ParameterBuffers {
   const ParameterLayout* layout = nullptr;
   View<float, 1> weights;
   View<float, 1> gradients;
+  std::span<const WeightMatrix> compute = {};
+
+  WeightMatrix weight(int64_t index) const { return weight(index, index); }
+  /// Parameters first .. last, which follow each other without a gap, as one matrix.
+  WeightMatrix weight(int64_t first, int64_t last) const {
+    if (compute.empty()) return matrix(first, last);
+    WeightMatrix all = compute[first];
+    for (int64_t i = first + 1; i <= last; ++i) all.rows += compute[i].rows;
+    return all;
+  }
 
   View<const float, 2> matrix(int64_t index) const { return matrix_of<const float>(weights, index, index); }
   View<float, 2> d_matrix(int64_t index) const { return matrix_of<float>(gradients, index, index); }

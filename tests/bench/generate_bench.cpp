@@ -1,10 +1,13 @@
-// Tokens a second of one sequence, token by token, and of many at once, with random weights. One JSON line each:
-//   generate_bench [--sublayers 16] [--width 256] [--vocab 8192] [--prompt 64] [--tokens 128] [--sequences 16]
-//                  [--threads N]
+// Tokens a second with random weights, for each type of weights: of one sequence, token by token, greedy and drawn, beside
+// how fast this machine reads memory; of several at once; and of prompts, beside the products alone. JSON lines:
+//   generate_bench [--sublayers 24] [--width 768] [--intermediate 2048] [--vocab 32000] [--prompt 16] [--tokens 48]
+//                  [--sequences 8] [--prefill 512] [--threads N] [--seconds 3] [--profile 0]
+// Reading is as many bytes as a token reads, the matrices but the embedding, in turns with what it is compared with.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -14,6 +17,12 @@
 #include "keel/base/process.h"
 #include "keel/checkpoint/model_folder.h"
 #include "keel/generate/generator.h"
+#include "keel/inference/packed_weights.h"
+#include "keel/kernels/common/operation_profile.h"
+#include "keel/kernels/common/parallel.h"
+#include "keel/kernels/machine_rate/machine_rate_cpu.h"
+#include "keel/kernels/matmul/matmul.h"
+#include "keel/model/flops.h"
 #include "support/model_files.h"
 #include "timing.h"
 
@@ -38,21 +47,23 @@ class RandomModel {
 };
 
 ModelConfig config_of(const nlohmann::json& a) {
-  const int64_t width = a["width"], heads = std::max<int64_t>(2, width / 32);
+  const int64_t width = a["width"], heads = std::max<int64_t>(1, width / 64);
   return resolved({.vocab_size = a["vocab"],
                    .hidden_size = width,
-                   .intermediate_size = 3 * width,
+                   .intermediate_size = a["intermediate"],
                    .num_hidden_layers = a["sublayers"].get<int64_t>() / 2,
                    .num_attention_heads = heads,
-                   .num_key_value_heads = heads / 2,
-                   .residual_scheme = "keel"});
+                   .num_key_value_heads = heads,
+                   .residual_scheme = "pre"});
 }
 
-std::vector<GenerationRequest> requests_of(const nlohmann::json& a, int64_t sequences) {
+std::vector<GenerationRequest> requests_of(const nlohmann::json& a, int64_t sequences, int64_t prompt, int64_t tokens,
+                                           double temperature) {
   std::vector<GenerationRequest> requests;
   for (int64_t i = 0; i < sequences; ++i) {
-    GenerationRequest request{.max_tokens = a["tokens"], .stream = static_cast<uint64_t>(i)};
-    for (int64_t t = 0; t < a["prompt"].get<int64_t>(); ++t) {
+    GenerationRequest request{
+        .max_tokens = tokens, .sampling = {.temperature = temperature}, .stream = static_cast<uint64_t>(i)};
+    for (int64_t t = 0; t < prompt; ++t) {
       request.prompt.push_back(static_cast<int32_t>((t * 31 + i) % a["vocab"].get<int64_t>()));
     }
     requests.push_back(std::move(request));
@@ -60,23 +71,142 @@ std::vector<GenerationRequest> requests_of(const nlohmann::json& a, int64_t sequ
   return requests;
 }
 
-void run(nlohmann::json a) {
-  const RandomModel folder(config_of(a));
-  Context ctx(a["threads"]);
-  for (const int64_t sequences : {int64_t{1}, a["sequences"].get<int64_t>()}) {
-    const std::vector<GenerationRequest> requests = requests_of(a, sequences);
-    const GeneratorSizes sizes = generator_sizes(requests, 0, sequences, 2048);
-    InferenceModel model(ctx, folder.open(), sizes.decoder_options());
-    const bench::Timing time = bench::measure(2, [&] { Generator(model, sizes).run(requests, {}); })[0];
-    const auto tokens = static_cast<double>(sequences * a["tokens"].get<int64_t>());
-    nlohmann::json line = a;
-    line["bench"] = "generate";
-    line["sequences"] = sequences;
-    line["parameters"] = count_parameters(model.config()).total;
-    line["tokens_per_second"] = tokens / time.median;
-    line["fastest_tokens_per_second"] = tokens / time.fastest;
-    line["repeats"] = time.repeats;
+/// Bytes of the matrices that every token reads: all but the embedding, of which it reads a row.
+int64_t bytes_of_token(const ModelConfig& config, WeightType type) {
+  const ParameterLayout layout = parameter_layout(config);
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < std::ssize(layout.parameters); ++i) {
+    const Parameter& p = layout.at(i);
+    if (!p.is_matrix() || (i == layout.embedding && i != layout.head)) continue;
+    bytes += WeightMatrix(type, p.shape[0], p.shape[1], nullptr).bytes();
+  }
+  return bytes;
+}
+
+/// As much memory as a token reads.
+class Memory {
+ public:
+  explicit Memory(int64_t bytes) : region_(plan_.add<float>(MemoryKind::weights, bytes / 4)), arena_(plan_) {
+    std::fill_n(arena_.at(region_), region_.count, 1.0F);
+  }
+  /// The threads read all of it, `times` times, each the same part.
+  void read(Context& ctx, int64_t times) const {
+    const int64_t n = region_.count, threads = ctx.threads();
+    std::vector<float> sums(threads);
+    for (int64_t i = 0; i < times; ++i) {
+      for_parts(ctx.team(), threads, [&](int64_t part, int) {
+        const int64_t begin = n * part / threads, end = n * (part + 1) / threads;
+        sums[part] += KEEL_CALL_ISA(ctx.isa(), read_floats(arena_.at(region_) + begin, end - begin));
+      });
+    }
+    if (std::isnan(sums[0])) std::cerr << "not a number\n";
+  }
+
+ private:
+  ArenaPlan plan_;
+  Region<float> region_;
+  Arena arena_;
+};
+
+struct Bench {
+  nlohmann::json settings;
+  const RandomModel& folder;
+  Context& ctx;
+  WeightType type;
+
+  void print(nlohmann::json line) const {
+    line["weights"] = to_string(type);
+    line["threads"] = ctx.threads();
     std::cout << line.dump() << std::endl;
+  }
+
+  /// Tokens after the prompt: what a run takes beyond one that ends with the first.
+  void decode(int64_t sequences, double temperature) const {
+    const int64_t prompt = settings["prompt"], tokens = settings["tokens"];
+    const auto whole = requests_of(settings, sequences, prompt, tokens + 1, temperature);
+    const auto first = requests_of(settings, sequences, prompt, 1, temperature);
+    const GeneratorSizes sizes = generator_sizes(whole, 0, sequences, 2048);
+    InferenceModel model(ctx, folder.open(), sizes.decoder_options(), {}, type);
+    Generator generator(model, sizes);
+    const int64_t bytes = bytes_of_token(model.config(), type);
+    const Memory memory(bytes);
+    const auto times = bench::measure(
+        settings["seconds"].get<double>(), [&] { generator.run(whole, {}); }, [&] { generator.run(first, {}); },
+        [&] { memory.read(ctx, tokens); });
+    const double step = (times[0].median - times[1].median) / static_cast<double>(tokens);
+    const double rate = static_cast<double>(bytes) / step;
+    const double reading = static_cast<double>(bytes * tokens) / times[2].median;
+    print({{"bench", "decode"},
+           {"sequences", sequences},
+           {"temperature", temperature},
+           {"parameters", count_parameters(model.config()).total},
+           {"bytes_per_step", bytes},
+           {"tokens_per_second", static_cast<double>(sequences) / step},
+           {"gigabytes_per_second", rate * 1e-9},
+           {"reading_gigabytes_per_second", reading * 1e-9},
+           {"share_of_reading", rate / reading},
+           {"repeats", times[0].repeats}});
+    if (settings["profile"] == 0) return;
+    OperationProfile profile;
+    ctx.set_profile(&profile);
+    const bench::Timing timed = bench::measure(0.1, [&] { generator.run(whole, {}); })[0];
+    ctx.set_profile(nullptr);
+    nlohmann::json line{{"bench", "decode profile"}, {"seconds_a_run", timed.median}};
+    const double runs = static_cast<double>(timed.repeats + 1);
+    for (const auto& [name, totals] : profile.totals()) {
+      line["operations"][name] = {{"calls", static_cast<double>(totals.calls) / runs},
+                                  {"seconds", totals.seconds / runs}};
+    }
+    line["seconds_in_operations"] = profile.seconds() / runs;
+    print(line);
+  }
+
+  /// A prompt of `tokens` tokens, with one token drawn; and the model's products alone, as fp32.
+  void prefill(int64_t tokens) const {
+    const auto requests = requests_of(settings, 1, tokens, 1, 0);
+    const GeneratorSizes sizes = generator_sizes(requests, 0, 1, 2048);
+    InferenceModel model(ctx, folder.open(), sizes.decoder_options(), {}, type);
+    Generator generator(model, sizes);
+    const ModelConfig& c = model.config();
+    const int64_t d = c.hidden_size, F = c.intermediate_size, projections = c.query_size() + 2 * c.key_value_size();
+    const std::vector<float> x = bench::values(tokens * std::max(d, F)),
+                             w = bench::values(std::max({projections, 2 * F, d}) * std::max(d, F), 2);
+    std::vector<float> y(tokens * std::max(projections, 2 * F));
+    const std::pair<int64_t, int64_t> shapes[] = {
+        {projections, d}, {d, c.query_size()}, {2 * F, d}, {d, F}};  // out, in
+    const auto products = [&] {
+      for (int64_t block = 0; block < c.num_hidden_layers; ++block) {
+        for (const auto& [out, in] : shapes) {
+          matmul(ctx, View<const float, 2>(x.data(), {tokens, in}), View<const float, 2>(w.data(), {out, in}),
+                 View<float, 2>(y.data(), {tokens, out}), Transpose::b);
+        }
+      }
+    };
+    double all = 0, flop = 0;  // without the head, which one token passes
+    for (int64_t l = 0; l < c.sublayers(); ++l)
+      all += branch_flops_per_token(c, l, tokens) * static_cast<double>(tokens);
+    for (const auto& [out, in] : shapes) flop += 2 * static_cast<double>(c.num_hidden_layers * tokens * out * in);
+    const auto times = bench::measure(
+        settings["seconds"].get<double>(), [&] { generator.run(requests, {}); }, products);
+    print({{"bench", "prefill"},
+           {"tokens", tokens},
+           {"tokens_per_second", static_cast<double>(tokens) / times[0].median},
+           {"gigaflops", all / times[0].median * 1e-9},
+           {"gigaflops_of_products_alone", flop / times[1].median * 1e-9},
+           {"share_of_products", all / times[0].median / (flop / times[1].median)},
+           {"repeats", times[0].repeats}});
+  }
+};
+
+void run(const nlohmann::json& settings) {
+  const RandomModel folder(config_of(settings));
+  Context ctx(settings["threads"]);
+  for (const WeightType type : {WeightType::fp32, WeightType::bf16, WeightType::q8_0}) {
+    const Bench bench{settings, folder, ctx, type};
+    bench.decode(1, 0);
+    bench.decode(1, 1);
+    if (settings["sequences"] > 1) bench.decode(settings["sequences"], 0);
+    if (settings["prefill"] > 0) bench.prefill(settings["prefill"]);
   }
 }
 
@@ -84,20 +214,17 @@ void run(nlohmann::json a) {
 }  // namespace keel
 
 int main(int argc, char** argv) {
-  nlohmann::json a{{"sublayers", 16},
-                   {"width", 256},
-                   {"vocab", 8192},
-                   {"prompt", 64},
-                   {"tokens", 128},
-                   {"sequences", 16},
-                   {"threads", keel::available_cores()}};
+  nlohmann::json settings{{"sublayers", 24}, {"width", 768},   {"intermediate", 2048},
+                          {"vocab", 32000},  {"prompt", 16},   {"tokens", 48},
+                          {"sequences", 8},  {"prefill", 512}, {"threads", keel::available_cores()},
+                          {"seconds", 3},    {"profile", 0}};
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = std::string(argv[i]).substr(2);
-    if (!a.contains(name)) {
+    if (!settings.contains(name)) {
       std::cerr << "unknown option --" << name << "\n";
       return 2;
     }
-    a[name] = std::stoll(argv[i + 1]);
+    settings[name] = std::stoll(argv[i + 1]);
   }
-  keel::run(a);
+  keel::run(settings);
 }

@@ -158,7 +158,7 @@ class Generator::Run {
     const int64_t drawn_from = request.vocabulary > 0 ? std::min(request.vocabulary, V_) : V_;
     const std::span<const float> own(logits_.data() + r.logits_row * V_, static_cast<size_t>(drawn_from));
     const double place = uniform(request.seed, request.stream, static_cast<uint64_t>(r.generated));
-    const std::optional<int32_t> id = sample_token(own, request.sampling, place);
+    const std::optional<int32_t> id = sampler_.draw(own, request.sampling, place);
     if (!id) return finish(r, FinishReason::non_finite);
     ++r.generated;
     const bool goes_on = !callbacks_.on_token || callbacks_.on_token(r.request, *id);
@@ -184,6 +184,7 @@ class Generator::Run {
   CachedBatch batch_;
   std::vector<int32_t> rows_;
   std::vector<float> logits_;
+  Sampler sampler_;
 };
 
 Generator::Generator(InferenceModel& model, const GeneratorSizes& sizes) : model_(model), sizes_(sizes) {}

@@ -1,71 +1,86 @@
 #include "keel/generate/sampling.h"
 
 #include <algorithm>
-#include <cmath>
-#include <vector>
+
+#include "keel/kernels/softmax_weights/softmax_weights.h"
 
 namespace keel {
 namespace {
 
-struct Candidate {
-  float logit;
-  int32_t id;
-  bool operator<(const Candidate& other) const {  // the better one first
-    return logit > other.logit || (logit == other.logit && id < other.id);
-  }
-};
-
-/// The fewest of the sorted candidates whose weights reach top_p of their sum.
-size_t nucleus(const std::vector<double>& weights, double top_p) {
-  double total = 0, sum = 0;
-  for (double w : weights) total += w;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    sum += weights[i];
-    if (sum >= top_p * total) return i + 1;
-  }
-  return weights.size();
-}
-
-bool all_finite(std::span<const float> logits) {
-  return std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); });
+bool better(const Sampler::Candidate& a, const Sampler::Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
 }  // namespace
 
 int64_t sampling_bytes(int64_t vocab_size) {
-  return vocab_size * static_cast<int64_t>(sizeof(Candidate) + sizeof(double));
+  return vocab_size * static_cast<int64_t>(sizeof(Sampler::Candidate) + sizeof(float)) +
+         (vocab_size / kWeightsOfASum + 1) * static_cast<int64_t>(sizeof(float));
 }
 
-std::optional<int32_t> sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform) {
-  if (logits.empty() || !all_finite(logits)) return std::nullopt;
-  if (options.temperature == 0) {
-    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-  }
-  std::vector<Candidate> candidates;
-  candidates.reserve(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) candidates.push_back({logits[i], static_cast<int32_t>(i)});
+std::optional<int32_t> Sampler::draw(std::span<const float> logits, const SamplingOptions& options, double uniform) {
+  if (logits.empty()) return std::nullopt;
+  const auto V = static_cast<int64_t>(logits.size());
+  const HostView<const float, 1> z(logits.data(), {V});
+  const LargestLogit largest = largest_logit(isa_, z);
+  if (!largest.all_finite) return std::nullopt;
+  if (options.temperature == 0) return largest.id;
+  weights_.resize(V);
+  sums_.resize((V + kWeightsOfASum - 1) / kWeightsOfASum);
+  softmax_weights(isa_, z, largest.value, std::min(1 / options.temperature, 1e300), {weights_.data(), {V}},
+                  {sums_.data(), {std::ssize(sums_)}});
+  const bool cuts = options.top_p < 1 || (options.top_k > 0 && options.top_k < V);
+  return cuts ? draw_from_best(logits, options, uniform) : draw_from_all(uniform);
+}
 
-  // Without a cut no order is needed: the draw goes over the ids.
-  const bool cuts = options.top_p < 1 || (options.top_k > 0 && options.top_k < static_cast<int64_t>(candidates.size()));
-  size_t kept = candidates.size();
-  if (options.top_k > 0) kept = std::min(kept, static_cast<size_t>(options.top_k));
-  if (cuts) {
-    std::partial_sort(candidates.begin(), candidates.begin() + static_cast<int64_t>(kept), candidates.end());
-    candidates.resize(kept);
+/// Without a cut no order is needed: the draw goes over the ids.
+int32_t Sampler::draw_from_all(double uniform) const {
+  double total = 0;
+  for (const float sum : sums_) total += sum;
+  double left = uniform * total;
+  size_t block = 0;
+  while (block + 1 < sums_.size() && left >= sums_[block]) left -= sums_[block++];
+  int32_t last = 0;  // with a weight
+  for (size_t i = block * kWeightsOfASum; i < std::min<size_t>(weights_.size(), (block + 1) * kWeightsOfASum); ++i) {
+    if (weights_[i] == 0) continue;
+    last = static_cast<int32_t>(i);
+    left -= weights_[i];
+    if (left < 0) break;
   }
-  double largest = candidates[0].logit;
-  for (const Candidate& c : candidates) largest = std::max(largest, static_cast<double>(c.logit));
-  std::vector<double> weights;
-  weights.reserve(candidates.size());
-  for (const Candidate& c : candidates) weights.push_back(std::exp((c.logit - largest) / options.temperature));
-  if (options.top_p < 1) weights.resize(nucleus(weights, options.top_p));
-  double total = 0, sum = 0;
-  for (double w : weights) total += w;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    sum += weights[i];
-    if (uniform * total < sum) return candidates[i].id;
+  return last;
+}
+
+/// The best come first, as many of them as are looked at.
+int32_t Sampler::draw_from_best(std::span<const float> logits, const SamplingOptions& options, double uniform) {
+  candidates_.clear();
+  for (size_t i = 0; i < logits.size(); ++i) candidates_.push_back({logits[i], static_cast<int32_t>(i)});
+  const size_t all = candidates_.size();
+  const size_t most = options.top_k > 0 ? std::min(all, static_cast<size_t>(options.top_k)) : all;
+  size_t sorted = 0;
+  const auto sort_to = [&](size_t count) {
+    const auto at = [&](size_t i) { return candidates_.begin() + static_cast<int64_t>(i); };
+    std::partial_sort(at(sorted), at(count), candidates_.end(), better);
+    sorted = count;
+  };
+  if (most < all || options.top_p >= 1) sort_to(most);
+  double total = 0;
+  if (sorted == most) {
+    for (size_t i = 0; i < most; ++i) total += weights_[candidates_[i].id];
+  } else {
+    for (const float sum : sums_) total += sum;
   }
-  return candidates[weights.size() - 1].id;
+  size_t kept = 0;
+  double sum = 0;
+  while (kept < most && (kept == 0 || sum < std::min(options.top_p, 1.0) * total)) {
+    if (kept == sorted) sort_to(std::min(most, std::max<size_t>(64, 8 * sorted)));
+    sum += weights_[candidates_[kept++].id];
+  }
+  double left = uniform * sum;
+  for (size_t i = 0; i < kept; ++i) {
+    left -= weights_[candidates_[i].id];
+    if (left < 0) return candidates_[i].id;
+  }
+  return candidates_[kept - 1].id;
 }
 
 }  // namespace keel

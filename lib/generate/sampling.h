@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "keel/base/export.h"
+#include "keel/kernels/common/isa.h"
 
 namespace keel {
 
@@ -19,11 +21,28 @@ struct SamplingOptions {
   double top_p = 1;
 };
 
-/// `uniform` in [0, 1) decides. Nothing if a logit is NaN or infinite: what the model says is then worth nothing.
-KEEL_API std::optional<int32_t> sample_token(std::span<const float> logits, const SamplingOptions& options,
-                                             double uniform);
+/// Draws tokens. Keeps the memory that it works in.
+class KEEL_API Sampler {
+ public:
+  /// `uniform` in [0, 1) decides. Nothing if a logit is NaN or infinite: what the model says is then worth nothing.
+  std::optional<int32_t> draw(std::span<const float> logits, const SamplingOptions& options, double uniform);
 
-/// What sample_token allocates at most.
+  struct Candidate {
+    float logit;
+    int32_t id;
+  };
+
+ private:
+  int32_t draw_from_all(double uniform) const;
+  int32_t draw_from_best(std::span<const float> logits, const SamplingOptions& options, double uniform);
+
+  Isa isa_ = best_isa();
+  std::vector<float> weights_;  ///< of each id, the largest is 1
+  std::vector<float> sums_;     ///< of the weights, block by block
+  std::vector<Candidate> candidates_;
+};
+
+/// What a Sampler allocates at most.
 KEEL_API int64_t sampling_bytes(int64_t vocab_size);
 
 }  // namespace keel

@@ -2,17 +2,23 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
-#include "keel/base/rng.h"
+#include "support/numeric.h"
 
 namespace keel {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
+
+std::optional<int32_t> sample_token(const std::vector<float>& logits, const SamplingOptions& options, double uniform) {
+  return Sampler().draw(logits, options, uniform);
+}
 
 TEST(Sampling, GreedyTakesTheLargestAndOfEqualOnesTheLowestId) {
   const SamplingOptions greedy{.temperature = 0};
@@ -32,7 +38,8 @@ TEST(Sampling, LogitsThatAreNotFiniteGiveNoToken) {
 std::vector<double> frequencies(const std::vector<float>& logits, const SamplingOptions& options) {
   constexpr int kDraws = 100000;
   std::vector<double> counts(logits.size());
-  for (int i = 0; i < kDraws; ++i) counts[sample_token(logits, options, (i + 0.5) / kDraws).value()] += 1.0 / kDraws;
+  Sampler sampler;
+  for (int i = 0; i < kDraws; ++i) counts[sampler.draw(logits, options, (i + 0.5) / kDraws).value()] += 1.0 / kDraws;
   return counts;
 }
 
@@ -62,6 +69,43 @@ TEST(Sampling, TiesAtACutGoToTheLowerId) {
 TEST(Sampling, LargeLogitsAndTinyTemperaturesStayFinite) {
   EXPECT_EQ(sample_token(std::vector<float>{3e38F, -3e38F, 3.3e38F}, {.temperature = 1e-6}, 0.5), 2);
   EXPECT_EQ(sample_token(std::vector<float>{0, 0}, {}, std::nextafter(1.0, 0.0)), 1);
+}
+
+/// A vocabulary of many blocks against plain sums in double: ids at equally spaced places, with and without cuts.
+TEST(Sampling, ALargeVocabulary) {
+  constexpr int64_t kVocabulary = 5003;
+  const std::vector<float> logits = testing::Random(3).normals(kVocabulary, 0, 2);
+  std::vector<int32_t> order(kVocabulary);
+  std::iota(order.begin(), order.end(), 0);
+  Sampler sampler;
+  for (const SamplingOptions& options : {SamplingOptions{.temperature = 0.7},
+                                         {.temperature = 1.3, .top_k = 700},
+                                         {.top_p = 0.9},
+                                         {.top_k = 2000, .top_p = 0.5},
+                                         {.top_p = 0.01}}) {
+    const bool cuts = options.top_k > 0 || options.top_p < 1;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return cuts ? logits[a] > logits[b] : a < b; });
+    const size_t most = options.top_k > 0 ? options.top_k : order.size();
+    double total = 0, kept_sum = 0;
+    const auto weight = [&](size_t i) { return std::exp(logits[order[i]] / options.temperature); };
+    for (size_t i = 0; i < most; ++i) total += weight(i);
+    size_t kept = 0;
+    while (kept < most && (kept == 0 || kept_sum < options.top_p * total)) kept_sum += weight(kept++);
+    constexpr int kDraws = 997;
+    int wrong = 0;
+    for (int draw = 0; draw < kDraws; ++draw) {
+      const double uniform = (draw + 0.5) / kDraws;
+      double sum = 0;
+      size_t i = 0;
+      while ((sum += weight(i)) <= uniform * kept_sum) ++i;
+      const double margin = std::min(sum - uniform * kept_sum, uniform * kept_sum - (sum - weight(i)));
+      const bool is_close = margin < 1e-6 * kept_sum;  // where rounding decides
+      wrong += sampler.draw(logits, options, uniform) == order[i] || is_close ? 0 : 1;
+    }
+    EXPECT_EQ(wrong, 0) << options.temperature << " " << options.top_k << " " << options.top_p;
+    std::iota(order.begin(), order.end(), 0);
+  }
 }
 
 }  // namespace

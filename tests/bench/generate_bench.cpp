@@ -20,6 +20,7 @@
 #include "keel/inference/packed_weights.h"
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/parallel.h"
+#include "keel/kernels/linear/linear.h"
 #include "keel/kernels/machine_rate/machine_rate_cpu.h"
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/model/flops.h"
@@ -83,6 +84,20 @@ int64_t bytes_of_token(const ModelConfig& config, WeightType type) {
   return bytes;
 }
 
+/// [out, in] of what a token is multiplied by, in order.
+std::vector<std::pair<int64_t, int64_t>> products_of(const ModelConfig& c) {
+  std::vector<std::pair<int64_t, int64_t>> shapes;
+  const int64_t d = c.hidden_size, F = c.intermediate_size;
+  for (int64_t block = 0; block < c.num_hidden_layers; ++block) {
+    for (const auto& shape :
+         {std::pair{c.query_size() + 2 * c.key_value_size(), d}, {d, c.query_size()}, {2 * F, d}, {d, F}}) {
+      shapes.push_back(shape);
+    }
+  }
+  shapes.emplace_back(c.vocab_size, d);
+  return shapes;
+}
+
 /// As much memory as a token reads.
 class Memory {
  public:
@@ -100,6 +115,22 @@ class Memory {
       });
     }
     if (std::isnan(sums[0])) std::cerr << "not a number\n";
+  }
+  /// One row times matrices of this type that fill the memory, in their order.
+  void multiply(Context& ctx, WeightType type, const std::vector<std::pair<int64_t, int64_t>>& shapes,
+                int64_t times) const {
+    const std::vector<float> x(1 << 16, 0.5F);
+    std::vector<float> y(1 << 20);
+    const auto* memory = reinterpret_cast<const char*>(arena_.at(region_));
+    for (int64_t i = 0; i < times; ++i) {
+      const char* at = memory;
+      for (const auto& [out, in] : shapes) {
+        WeightMatrix W(type, out, in, at);
+        if (type == WeightType::q8_0) W.scales = reinterpret_cast<const uint16_t*>(at + out * in);
+        linear(ctx, {x.data(), {1, in}}, W, {y.data(), {1, out}});
+        at += W.bytes();
+      }
+    }
   }
 
  private:
@@ -132,7 +163,7 @@ struct Bench {
     const Memory memory(bytes);
     const auto times = bench::measure(
         settings["seconds"].get<double>(), [&] { generator.run(whole, {}); }, [&] { generator.run(first, {}); },
-        [&] { memory.read(ctx, tokens); });
+        [&] { memory.read(ctx, tokens); }, [&] { memory.multiply(ctx, type, products_of(model.config()), tokens); });
     const double step = (times[0].median - times[1].median) / static_cast<double>(tokens);
     const double rate = static_cast<double>(bytes) / step;
     const double reading = static_cast<double>(bytes * tokens) / times[2].median;
@@ -145,6 +176,7 @@ struct Bench {
            {"gigabytes_per_second", rate * 1e-9},
            {"reading_gigabytes_per_second", reading * 1e-9},
            {"share_of_reading", rate / reading},
+           {"products_alone_gigabytes_per_second", static_cast<double>(bytes * tokens) / times[3].median * 1e-9},
            {"repeats", times[0].repeats}});
     if (settings["profile"] == 0) return;
     OperationProfile profile;
@@ -168,24 +200,22 @@ struct Bench {
     InferenceModel model(ctx, folder.open(), sizes.decoder_options(), {}, type);
     Generator generator(model, sizes);
     const ModelConfig& c = model.config();
-    const int64_t d = c.hidden_size, F = c.intermediate_size, projections = c.query_size() + 2 * c.key_value_size();
-    const std::vector<float> x = bench::values(tokens * std::max(d, F)),
-                             w = bench::values(std::max({projections, 2 * F, d}) * std::max(d, F), 2);
-    std::vector<float> y(tokens * std::max(projections, 2 * F));
-    const std::pair<int64_t, int64_t> shapes[] = {
-        {projections, d}, {d, c.query_size()}, {2 * F, d}, {d, F}};  // out, in
+    std::vector<std::pair<int64_t, int64_t>> shapes = products_of(c);
+    shapes.pop_back();  // the head, which one token passes
+    int64_t widest = 0;
+    for (const auto& [out, in] : shapes) widest = std::max({widest, out, in});
+    const std::vector<float> x = bench::values(tokens * widest), w = bench::values(widest * widest, 2);
+    std::vector<float> y(tokens * widest);
     const auto products = [&] {
-      for (int64_t block = 0; block < c.num_hidden_layers; ++block) {
-        for (const auto& [out, in] : shapes) {
-          matmul(ctx, View<const float, 2>(x.data(), {tokens, in}), View<const float, 2>(w.data(), {out, in}),
-                 View<float, 2>(y.data(), {tokens, out}), Transpose::b);
-        }
+      for (const auto& [out, in] : shapes) {
+        matmul(ctx, View<const float, 2>(x.data(), {tokens, in}), View<const float, 2>(w.data(), {out, in}),
+               View<float, 2>(y.data(), {tokens, out}), Transpose::b);
       }
     };
-    double all = 0, flop = 0;  // without the head, which one token passes
+    double all = 0, flop = 0;
     for (int64_t l = 0; l < c.sublayers(); ++l)
       all += branch_flops_per_token(c, l, tokens) * static_cast<double>(tokens);
-    for (const auto& [out, in] : shapes) flop += 2 * static_cast<double>(c.num_hidden_layers * tokens * out * in);
+    for (const auto& [out, in] : shapes) flop += 2 * static_cast<double>(tokens * out * in);
     const auto times = bench::measure(
         settings["seconds"].get<double>(), [&] { generator.run(requests, {}); }, products);
     print({{"bench", "prefill"},

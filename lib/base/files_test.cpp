@@ -5,12 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <thread>
 #include <utility>
 
 #include "keel/base/mapped_file.h"
+#include "keel/base/process.h"
 #include "support/errors.h"
 #include "support/temp_dir.h"
 
@@ -154,6 +156,21 @@ TEST(MappedFile, AnEmptyFileIsNoError) {
   const TempDir dir;
   put_file(dir / "f", "");
   EXPECT_TRUE(MappedFile(dir / "f").bytes().empty());
+}
+
+TEST(MappedFile, WhatIsReleasedIsNotResidentAndCanBeReadAgain) {
+  constexpr int64_t kSize = 32 << 20;
+  const TempDir dir;
+  put_file(dir / "f", std::string(kSize, 'x'));
+  const MappedFile file(dir / "f");
+  const auto count = [&] { return std::count(file.bytes().begin(), file.bytes().end(), std::byte{'x'}); };
+  EXPECT_EQ(count(), kSize);
+  const int64_t before = process_memory().resident_bytes;
+  file.release({});
+  file.release(file.bytes().subspan(1, kSize - 2));
+  const int64_t released = before - process_memory().resident_bytes;
+  EXPECT_GT(released, kSize * 3 / 4);
+  EXPECT_EQ(count(), kSize);
 }
 
 TEST(MappedFile, OnlyRegularFiles) {

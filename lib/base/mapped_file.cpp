@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -54,6 +55,14 @@ void MappedFile::advise(Advice advice) const noexcept {
       break;
   }
   (void)::madvise(const_cast<std::byte*>(data_), static_cast<size_t>(size_), flag);
+}
+
+void MappedFile::release(std::span<const std::byte> part) const noexcept {
+  if (part.empty()) return;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = static_cast<size_t>(part.data() - data_) / page * page;
+  const size_t end = static_cast<size_t>(part.data() - data_) + part.size();
+  (void)::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 
 }  // namespace keel

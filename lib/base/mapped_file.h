@@ -28,6 +28,9 @@ class KEEL_API MappedFile {
   int64_t size() const noexcept { return size_; }
   const std::filesystem::path& path() const noexcept { return path_; }
   void advise(Advice advice) const noexcept;
+  /// Pages that `part`, of bytes(), touches leave this process's resident memory, not the system's cache; whoever reads
+  /// them again gets them back.
+  void release(std::span<const std::byte> part) const noexcept;
 
  private:
   const std::byte* data_ = nullptr;

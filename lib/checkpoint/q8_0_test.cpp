@@ -66,6 +66,19 @@ TEST(Q8, IsWithinHalfAStepInEachBlock) {
   }
 }
 
+/// A model from a file of q8_0, widened, comes back to the blocks of the file.
+TEST(Q8, WhatIsRoundedAlreadyStaysTheSame) {
+  for (int exponent = -15; exponent < 9; ++exponent) {
+    std::vector<float> row = testing::Random(exponent + 20).normals(4096);
+    for (float& x : row) x = std::ldexp(x, exponent);
+    const Quantised once = quantised(row);
+    for (size_t i = 0; i < row.size(); ++i) row[i] = widen_f16(once.scales[i / 32]) * once.values[i];
+    const Quantised twice = quantised(row);
+    EXPECT_EQ(twice.values, once.values);
+    EXPECT_EQ(twice.scales, once.scales);
+  }
+}
+
 TEST(Q8, SmallBlocksVanishAndOthersThanNumbersAreNaN) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(quantised(std::vector<float>(32)).scales, (std::vector<uint16_t>{0}));

@@ -82,6 +82,8 @@ class KEEL_API SafetensorsFile {
   void read(const StoredTensor& tensor, int64_t first, std::span<float> out) const;
   /// Values as double, widened exactly: F64, F32, F16, BF16 and the integers up to 32 bits.
   void read(const StoredTensor& tensor, std::span<double> out) const;
+  /// For a tensor that has been read: its part of the file leaves this process's resident memory.
+  void release(const StoredTensor& tensor) const;
 
  private:
   struct Impl;

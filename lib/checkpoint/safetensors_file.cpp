@@ -123,6 +123,10 @@ std::span<const std::byte> SafetensorsFile::data(const StoredTensor& tensor) con
   return impl_->file.bytes().subspan(impl_->data_offset + tensor.begin, tensor.end - tensor.begin);
 }
 
+void SafetensorsFile::release(const StoredTensor& tensor) const {
+  impl_->file.release(data(tensor));
+}
+
 void SafetensorsFile::read(const StoredTensor& tensor, std::span<float> out) const {
   check_room(tensor, out.size());
   read(tensor, 0, out);

@@ -193,7 +193,10 @@ std::vector<TensorSet::Place> TensorSet::match(std::span<const TensorTarget> tar
 void TensorSet::read(std::span<const TensorTarget> targets, const std::string& tied_head,
                      const std::string& embedding) const {
   const std::vector<Place> places = match(targets, tied_head, embedding);
-  for (size_t i = 0; i < targets.size(); ++i) places[i].file->read(*places[i].tensor, targets[i].values);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    places[i].file->read(*places[i].tensor, targets[i].values);
+    places[i].file->release(*places[i].tensor);
+  }
 }
 
 }  // namespace keel

@@ -120,6 +120,7 @@ void PackedWeights::read(Context& ctx, const TensorSet& tensors, const std::stri
                         .values = arena.at(values_) + places_[i].values,
                         .scales = type_ == WeightType::q8_0 ? arena.at(scales_) + places_[i].scales : nullptr};
     read_matrix(ctx, places[i], target);
+    places[i].file->release(*places[i].tensor);
     matrices_[i] = target.matrix();
   }
 }

@@ -26,7 +26,8 @@ class KEEL_API PackedWeights {
   PackedWeights(ParameterLayout layout, WeightType type, ArenaPlan& plan);
 
   const ParameterLayout& layout() const { return layout_; }
-  /// Reads the parameters into the arena that was planned, block of rows by block of rows. Errors as TensorSet::read.
+  /// Reads the parameters into the arena that was planned, matrix by matrix: no more of the file than one is resident.
+  /// Errors as TensorSet::read.
   void read(Context&, const TensorSet& tensors, const std::string& tied_head, const Arena& arena);
   /// What a decoder runs on, once read; views of the arena and of this.
   ParameterBuffers buffers(const Arena& arena) const;

@@ -108,11 +108,12 @@ def write_weights(folder, tensors, shards=1):
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
 
-def write_model(folder, config=None, dtype="F32", shards=1, tokenizer=True, seed=1):
+def write_model(folder, config=None, dtype="F32", shards=1, tokenizer=True, seed=1, tensors=None):
+    """tensors: random ones unless given."""
     config = config or llama_config()
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
-    write_weights(folder, random_tensors(config, dtype, seed), shards)
+    write_weights(folder, random_tensors(config, dtype, seed) if tensors is None else tensors, shards)
     if tokenizer:
         shutil.copy(TESTDATA / "tiny_bytes.json", folder / "tokenizer.json")
     return folder

@@ -9,6 +9,12 @@ namespace {
 constexpr int64_t kStep = 64, kVectors = kStep / kLanes;
 /// Columns whose scales are widened together, into memory that stays in the first-level cache.
 constexpr int64_t kPanel = 64 * kScaledWeights;
+/// Vectors of sums that registers hold beside what is multiplied.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kSums = 24;
+#else
+constexpr int kSums = 12;
+#endif
 /// How far ahead memory is asked for. Hardware alone fetches too little, and the more so the more there is to compute.
 constexpr int64_t kBytesAhead = 12 << 10;
 
@@ -146,6 +152,21 @@ template <class Row>
   return total;
 }
 
+/// sums += a vector of each of J rows of W, from column c on, times those of R rows.
+template <class Row, int J, int R>
+[[gnu::always_inline]] inline void multiply_add(const Row (&w)[J], const float* x, int64_t stride, int64_t c,
+                                                Vec (&sums)[J][R]) {
+  Vec weights[J];
+#pragma GCC unroll 4
+  for (int j = 0; j < J; ++j) weights[j] = w[j].vector(c);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    const Vec x_at = load<Vec>(x + r * stride);
+#pragma GCC unroll 4
+    for (int j = 0; j < J; ++j) sums[j][r] += weights[j] * x_at;
+  }
+}
+
 /// Rows o .. o + J - 1 of W with R rows of X from row n on: each weight is widened once for all R.
 template <class Row, int J, int R>
 [[gnu::always_inline]] inline void tile(const LinearRows& p, int64_t o, int64_t n) {
@@ -176,31 +197,14 @@ template <class Row, int J, int R>
         }
       } else {
 #pragma GCC unroll 16
-        for (int64_t at = c; at < c + kStep; at += kLanes) {
-          Vec x_at[R];
-#pragma GCC unroll 4
-          for (int r = 0; r < R; ++r) x_at[r] = load<Vec>(x + r * p.x_stride + at);
-#pragma GCC unroll 4
-          for (int j = 0; j < J; ++j) {
-            const Vec weights = w[j].vector(at);
-#pragma GCC unroll 4
-            for (int r = 0; r < R; ++r) sums[j][r] += weights * x_at[r];
-          }
-        }
+        for (int64_t at = c; at < c + kStep; at += kLanes) multiply_add<Row, J, R>(w, x + at, p.x_stride, at, sums);
       }
     }
-    for (; c + kLanes <= end; c += kLanes) {
-#pragma GCC unroll 4
-      for (int j = 0; j < J; ++j) {
-        const Vec weights = w[j].vector(c);
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) sums[j][r] += weights * load<Vec>(x + r * p.x_stride + c);
-      }
-    }
+    for (; c + kLanes <= end; c += kLanes) multiply_add<Row, J, R>(w, x + c, p.x_stride, c, sums);
   }
 #pragma GCC unroll 4
   for (int j = 0; j < J; ++j) {
-#pragma GCC unroll 4
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       float y = sum(sums[j][r]);
       if (c < d) y += rest(w[j], x + r * p.x_stride, c, d);
@@ -209,10 +213,17 @@ template <class Row, int J, int R>
   }
 }
 
-/// All rows of X, a few at a time, while these rows of W lie in the first-level cache.
+/// All rows of X, as many at a time as there are registers for their sums, while these rows of W lie in the first-level
+/// cache.
 template <class Row, int J>
 void all_rows(const LinearRows& p, int64_t o) {
   int64_t n = 0;
+  if constexpr (J * 12 <= kSums) {
+    for (; n + 12 <= p.N; n += 12) tile<Row, J, 12>(p, o, n);
+  }
+  if constexpr (J * 8 <= kSums) {
+    for (; n + 8 <= p.N; n += 8) tile<Row, J, 8>(p, o, n);
+  }
   for (; n + 4 <= p.N; n += 4) tile<Row, J, 4>(p, o, n);
   if (p.N - n == 3) tile<Row, J, 3>(p, o, n);
   if (p.N - n == 2) tile<Row, J, 2>(p, o, n);
@@ -225,7 +236,8 @@ void rows_of(const LinearRows& p) {
   if constexpr (Row::kBytes == 1) {  // more arithmetic: loads of x are shared by more rows
     for (; p.N == 1 && o + 4 <= p.W.rows; o += 4) tile<Row, 4, 1>(p, o, 0);
   }
-  for (; o + 2 <= p.W.rows; o += 2) all_rows<Row, 2>(p, o);
+  const bool has_sums_for_two = p.N < 8 || 16 <= kSums;
+  for (; has_sums_for_two && o + 2 <= p.W.rows; o += 2) all_rows<Row, 2>(p, o);
   for (; o < p.W.rows; ++o) all_rows<Row, 1>(p, o);
 }
 

@@ -1,16 +1,23 @@
-// Tokens a second with random weights, for each type of weights: of one sequence, token by token, greedy and drawn, beside
-// how fast this machine reads memory; of several at once; and of prompts, beside the products alone. JSON lines:
-//   generate_bench [--sublayers 24] [--width 768] [--intermediate 2048] [--vocab 32000] [--prompt 16] [--tokens 48]
-//                  [--sequences 8] [--prefill 512] [--threads N] [--seconds 3] [--profile 0]
-// Reading is as many bytes as a token reads, the matrices but the embedding, in turns with what it is compared with.
+// Tokens a second of a Llama with random weights, for each type of weights, as JSON lines: token by token after a prompt,
+// beside how fast this machine reads as many bytes and beside the products alone; then of prompts, beside the same
+// products in fp32. All that is compared takes turns; shares and ratios are medians over the rounds.
+//   generate_bench [--types fp32,bf16,q8_0] [--sublayers 24] [--width 768] [--intermediate 2048] [--vocab 32000]
+//                  [--kv-heads 0] [--prompt 16] [--tokens 16] [--sequences 1] [--temperature 0] [--prefill 512]
+//                  [--threads N] [--seconds 3] [--profile 0]
+// Bytes of a token: the matrices but the embedding, and the keys and values before it. 0: --kv-heads as many as heads,
+// --tokens and --prefill not measured.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -54,16 +61,15 @@ ModelConfig config_of(const nlohmann::json& a) {
                    .intermediate_size = a["intermediate"],
                    .num_hidden_layers = a["sublayers"].get<int64_t>() / 2,
                    .num_attention_heads = heads,
-                   .num_key_value_heads = heads,
+                   .num_key_value_heads = a["kv-heads"] > 0 ? a["kv-heads"].get<int64_t>() : heads,
                    .residual_scheme = "pre"});
 }
 
-std::vector<GenerationRequest> requests_of(const nlohmann::json& a, int64_t sequences, int64_t prompt, int64_t tokens,
-                                           double temperature) {
+std::vector<GenerationRequest> requests_of(const nlohmann::json& a, int64_t sequences, int64_t prompt, int64_t tokens) {
   std::vector<GenerationRequest> requests;
   for (int64_t i = 0; i < sequences; ++i) {
     GenerationRequest request{
-        .max_tokens = tokens, .sampling = {.temperature = temperature}, .stream = static_cast<uint64_t>(i)};
+        .max_tokens = tokens, .sampling = {.temperature = a["temperature"]}, .stream = static_cast<uint64_t>(i)};
     for (int64_t t = 0; t < prompt; ++t) {
       request.prompt.push_back(static_cast<int32_t>((t * 31 + i) % a["vocab"].get<int64_t>()));
     }
@@ -73,7 +79,7 @@ std::vector<GenerationRequest> requests_of(const nlohmann::json& a, int64_t sequ
 }
 
 /// Bytes of the matrices that every token reads: all but the embedding, of which it reads a row.
-int64_t bytes_of_token(const ModelConfig& config, WeightType type) {
+int64_t bytes_of_weights(const ModelConfig& config, WeightType type) {
   const ParameterLayout layout = parameter_layout(config);
   int64_t bytes = 0;
   for (int64_t i = 0; i < std::ssize(layout.parameters); ++i) {
@@ -102,7 +108,7 @@ std::vector<std::pair<int64_t, int64_t>> products_of(const ModelConfig& c) {
 class Memory {
  public:
   explicit Memory(int64_t bytes) : region_(plan_.add<float>(MemoryKind::weights, bytes / 4)), arena_(plan_) {
-    std::fill_n(arena_.at(region_), region_.count, 1.0F);
+    std::fill_n(arena_.at(region_), region_.count, 0x1p-10F);
   }
   /// The threads read all of it, `times` times, each the same part.
   void read(Context& ctx, int64_t times) const {
@@ -116,18 +122,18 @@ class Memory {
     }
     if (std::isnan(sums[0])) std::cerr << "not a number\n";
   }
-  /// One row times matrices of this type that fill the memory, in their order.
-  void multiply(Context& ctx, WeightType type, const std::vector<std::pair<int64_t, int64_t>>& shapes,
+  /// `rows` rows times matrices of this type that lie in the memory one behind the other.
+  void multiply(Context& ctx, WeightType type, const std::vector<std::pair<int64_t, int64_t>>& shapes, int64_t rows,
                 int64_t times) const {
-    const std::vector<float> x(1 << 16, 0.5F);
-    std::vector<float> y(1 << 20);
+    const std::vector<float> x(rows << 16, 0.5F);
+    std::vector<float> y(rows << 18);
     const auto* memory = reinterpret_cast<const char*>(arena_.at(region_));
     for (int64_t i = 0; i < times; ++i) {
       const char* at = memory;
       for (const auto& [out, in] : shapes) {
         WeightMatrix W(type, out, in, at);
         if (type == WeightType::q8_0) W.scales = reinterpret_cast<const uint16_t*>(at + out * in);
-        linear(ctx, {x.data(), {1, in}}, W, {y.data(), {1, out}});
+        linear(ctx, {x.data(), {rows, in}}, W, {y.data(), {rows, out}});
         at += W.bytes();
       }
     }
@@ -139,122 +145,227 @@ class Memory {
   Arena arena_;
 };
 
-struct Bench {
-  nlohmann::json settings;
-  const RandomModel& folder;
-  Context& ctx;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Seconds that each piece says it took, round by round after one to warm up, at least 5 and until `seconds` have passed.
+using Rounds = std::vector<std::vector<double>>;
+Rounds take_turns(double seconds, const std::vector<std::function<double()>>& pieces) {
+  Rounds rounds;
+  for (const auto& piece : pieces) (void)piece();
+  const auto start = Clock::now();
+  while (rounds.size() < 5 || seconds_since(start) < seconds) {
+    rounds.emplace_back();
+    for (const auto& piece : pieces) rounds.back().push_back(piece());
+  }
+  return rounds;
+}
+
+/// Median over the rounds of value(round).
+template <class Value>
+double median_of(const Rounds& rounds, Value value) {
+  std::vector<double> values;
+  for (const std::vector<double>& round : rounds) values.push_back(value(round));
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::function<double()> timed(std::function<void()> work) {
+  return [work = std::move(work)] {
+    const auto begin = Clock::now();
+    work();
+    return seconds_since(begin);
+  };
+}
+
+/// A model whose matrices are of one type, and a generator that runs `requests`.
+struct Subject {
   WeightType type;
+  std::vector<GenerationRequest> requests;
+  GeneratorSizes sizes;
+  InferenceModel model;
+  Generator generator;
 
-  void print(nlohmann::json line) const {
-    line["weights"] = to_string(type);
-    line["threads"] = ctx.threads();
-    std::cout << line.dump() << std::endl;
-  }
+  Subject(Context& ctx, const RandomModel& folder, WeightType t, std::vector<GenerationRequest> r)
+      : type(t),
+        requests(std::move(r)),
+        sizes(generator_sizes(requests, 0, std::ssize(requests), 2048)),
+        model(ctx, folder.open(), sizes.decoder_options(), {}, type),
+        generator(model, sizes) {}
 
-  /// Tokens after the prompt: what a run takes beyond one that ends with the first.
-  void decode(int64_t sequences, double temperature) const {
-    const int64_t prompt = settings["prompt"], tokens = settings["tokens"];
-    const auto whole = requests_of(settings, sequences, prompt, tokens + 1, temperature);
-    const auto first = requests_of(settings, sequences, prompt, 1, temperature);
-    const GeneratorSizes sizes = generator_sizes(whole, 0, sequences, 2048);
-    InferenceModel model(ctx, folder.open(), sizes.decoder_options(), {}, type);
-    Generator generator(model, sizes);
-    const int64_t bytes = bytes_of_token(model.config(), type);
-    const Memory memory(bytes);
-    const auto times = bench::measure(
-        settings["seconds"].get<double>(), [&] { generator.run(whole, {}); }, [&] { generator.run(first, {}); },
-        [&] { memory.read(ctx, tokens); }, [&] { memory.multiply(ctx, type, products_of(model.config()), tokens); });
-    const double step = (times[0].median - times[1].median) / static_cast<double>(tokens);
-    const double rate = static_cast<double>(bytes) / step;
-    const double reading = static_cast<double>(bytes * tokens) / times[2].median;
-    print({{"bench", "decode"},
-           {"sequences", sequences},
-           {"temperature", temperature},
-           {"parameters", count_parameters(model.config()).total},
-           {"bytes_per_step", bytes},
-           {"tokens_per_second", static_cast<double>(sequences) / step},
-           {"gigabytes_per_second", rate * 1e-9},
-           {"reading_gigabytes_per_second", reading * 1e-9},
-           {"share_of_reading", rate / reading},
-           {"products_alone_gigabytes_per_second", static_cast<double>(bytes * tokens) / times[3].median * 1e-9},
-           {"repeats", times[0].repeats}});
-    if (settings["profile"] == 0) return;
-    OperationProfile profile;
-    ctx.set_profile(&profile);
-    const bench::Timing timed = bench::measure(0.1, [&] { generator.run(whole, {}); })[0];
-    ctx.set_profile(nullptr);
-    nlohmann::json line{{"bench", "decode profile"}, {"seconds_a_run", timed.median}};
-    const double runs = static_cast<double>(timed.repeats + 1);
-    for (const auto& [name, totals] : profile.totals()) {
-      line["operations"][name] = {{"calls", static_cast<double>(totals.calls) / runs},
-                                  {"seconds", totals.seconds / runs}};
-    }
-    line["seconds_in_operations"] = profile.seconds() / runs;
-    print(line);
-  }
-
-  /// A prompt of `tokens` tokens, with one token drawn; and the model's products alone, as fp32.
-  void prefill(int64_t tokens) const {
-    const auto requests = requests_of(settings, 1, tokens, 1, 0);
-    const GeneratorSizes sizes = generator_sizes(requests, 0, 1, 2048);
-    InferenceModel model(ctx, folder.open(), sizes.decoder_options(), {}, type);
-    Generator generator(model, sizes);
-    const ModelConfig& c = model.config();
-    std::vector<std::pair<int64_t, int64_t>> shapes = products_of(c);
-    shapes.pop_back();  // the head, which one token passes
-    int64_t widest = 0;
-    for (const auto& [out, in] : shapes) widest = std::max({widest, out, in});
-    const std::vector<float> x = bench::values(tokens * widest), w = bench::values(widest * widest, 2);
-    std::vector<float> y(tokens * widest);
-    const auto products = [&] {
-      for (const auto& [out, in] : shapes) {
-        matmul(ctx, View<const float, 2>(x.data(), {tokens, in}), View<const float, 2>(w.data(), {out, in}),
-               View<float, 2>(y.data(), {tokens, out}), Transpose::b);
-      }
+  /// Seconds from where all requests have a token to the end.
+  double decode() {
+    size_t started = 0;
+    std::vector<char> has_token(requests.size());
+    Clock::time_point begin;
+    const auto on_token = [&](int64_t request, int32_t) {
+      started += has_token[request] == 0 ? 1 : 0;
+      has_token[request] = 1;
+      if (started == requests.size() && begin == Clock::time_point{}) begin = Clock::now();
+      return true;
     };
-    double all = 0, flop = 0;
-    for (int64_t l = 0; l < c.sublayers(); ++l)
-      all += branch_flops_per_token(c, l, tokens) * static_cast<double>(tokens);
-    for (const auto& [out, in] : shapes) flop += 2 * static_cast<double>(tokens * out * in);
-    const auto times = bench::measure(
-        settings["seconds"].get<double>(), [&] { generator.run(requests, {}); }, products);
-    print({{"bench", "prefill"},
-           {"tokens", tokens},
-           {"tokens_per_second", static_cast<double>(tokens) / times[0].median},
-           {"gigaflops", all / times[0].median * 1e-9},
-           {"gigaflops_of_products_alone", flop / times[1].median * 1e-9},
-           {"share_of_products", all / times[0].median / (flop / times[1].median)},
-           {"repeats", times[0].repeats}});
+    generator.run(requests, {.on_token = on_token, .on_finish = {}});
+    return seconds_since(begin);
   }
 };
 
-void run(const nlohmann::json& settings) {
-  const RandomModel folder(config_of(settings));
-  Context ctx(settings["threads"]);
-  for (const WeightType type : {WeightType::fp32, WeightType::bf16, WeightType::q8_0}) {
-    const Bench bench{settings, folder, ctx, type};
-    bench.decode(1, 0);
-    bench.decode(1, 1);
-    if (settings["sequences"] > 1) bench.decode(settings["sequences"], 0);
-    if (settings["prefill"] > 0) bench.prefill(settings["prefill"]);
+class Bench {
+ public:
+  Bench(const nlohmann::json& settings, const RandomModel& folder, Context& ctx)
+      : settings_(settings), folder_(folder), ctx_(ctx), config_(config_of(settings)) {
+    std::istringstream types(settings["types"].get<std::string>());
+    for (std::string name; std::getline(types, name, ',');) types_.push_back(weight_type(name).value());
   }
-}
+
+  void decode() const {
+    const int64_t sequences = settings_["sequences"], prompt = settings_["prompt"], tokens = settings_["tokens"];
+    std::vector<std::unique_ptr<Subject>> subjects;
+    std::vector<std::unique_ptr<Memory>> memories;
+    std::vector<std::function<double()>> pieces;
+    const int64_t cached = sequences * 2 * config_.key_value_size() * config_.num_hidden_layers * 4;
+    const auto bytes_of = [&](WeightType type) {
+      return bytes_of_weights(config_, type) + cached * (prompt + tokens / 2);
+    };
+    const auto shapes = products_of(config_);
+    for (const WeightType type : types_) {
+      const auto requests = requests_of(settings_, sequences, prompt, tokens + 1);
+      Subject* subject = subjects.emplace_back(std::make_unique<Subject>(ctx_, folder_, type, requests)).get();
+      Memory* memory = memories.emplace_back(std::make_unique<Memory>(bytes_of(type))).get();
+      pieces.emplace_back([subject] { return subject->decode(); });
+      pieces.push_back(timed([=, this] { memory->read(ctx_, tokens); }));
+      pieces.push_back(timed([=, this] { memory->multiply(ctx_, type, shapes, sequences, tokens); }));
+    }
+    const Rounds rounds = take_turns(settings_["seconds"], pieces);
+    for (size_t i = 0; i < types_.size(); ++i) {
+      const auto of = [&](size_t piece) {
+        return median_of(rounds, [&](const auto& round) { return round[3 * i + piece]; }) / static_cast<double>(tokens);
+      };
+      const double bytes = static_cast<double>(bytes_of(types_[i]));
+      print({{"bench", "decode"},
+             {"weights", to_string(types_[i])},
+             {"sequences", sequences},
+             {"prompt", prompt},
+             {"parameters", count_parameters(config_).total},
+             {"bytes_per_step", bytes},
+             {"tokens_per_second", static_cast<double>(sequences) / of(0)},
+             {"gigabytes_per_second", bytes / of(0) * 1e-9},
+             {"reading_gigabytes_per_second", bytes / of(1) * 1e-9},
+             {"share_of_reading", median_of(rounds, [&](const auto& r) { return r[3 * i + 1] / r[3 * i]; })},
+             {"share_of_products_alone", median_of(rounds, [&](const auto& r) { return r[3 * i + 2] / r[3 * i]; })},
+             {std::string("speed_to_") + to_string(types_[0]),
+              median_of(rounds, [&](const auto& r) { return r[0] / r[3 * i]; })},
+             {"rounds", rounds.size()}});
+      if (settings_["profile"] != 0) profile(*subjects[i], "decode profile");
+    }
+  }
+
+  /// A prompt, with one token drawn; and the model's products alone, as fp32, without the head, which one token passes.
+  void prefill() const {
+    const int64_t tokens = settings_["prefill"];
+    std::vector<std::pair<int64_t, int64_t>> shapes = products_of(config_);
+    shapes.pop_back();
+    int64_t widest = 0;
+    double flop = 0;
+    for (const auto& [out, in] : shapes) {
+      widest = std::max({widest, out, in});
+      flop += 2 * static_cast<double>(tokens * out * in);
+    }
+    const std::vector<float> x = bench::values(tokens * widest), w = bench::values(widest * widest, 2);
+    std::vector<float> y(tokens * widest);
+    std::vector<std::unique_ptr<Subject>> subjects;
+    std::vector<std::function<double()>> pieces{timed([&] {
+      for (const auto& [out, in] : shapes) {
+        matmul(ctx_, View<const float, 2>(x.data(), {tokens, in}), View<const float, 2>(w.data(), {out, in}),
+               View<float, 2>(y.data(), {tokens, out}), Transpose::b);
+      }
+    })};
+    for (const WeightType type : types_) {
+      auto subject = std::make_unique<Subject>(ctx_, folder_, type, requests_of(settings_, 1, tokens, 1));
+      pieces.push_back(timed([s = subject.get()] { s->generator.run(s->requests, {}); }));
+      subjects.push_back(std::move(subject));
+    }
+    double all = 0;
+    for (int64_t l = 0; l < config_.sublayers(); ++l) {
+      all += branch_flops_per_token(config_, l, tokens) * static_cast<double>(tokens);
+    }
+    const Rounds rounds = take_turns(settings_["seconds"], pieces);
+    const auto median = [&](size_t piece) { return median_of(rounds, [&](const auto& r) { return r[piece]; }); };
+    for (size_t i = 1; i <= types_.size(); ++i) {
+      print({{"bench", "prefill"},
+             {"weights", to_string(types_[i - 1])},
+             {"tokens", tokens},
+             {"tokens_per_second", static_cast<double>(tokens) / median(i)},
+             {"gigaflops", all / median(i) * 1e-9},
+             {"gigaflops_of_products_alone", flop / median(0) * 1e-9},
+             {"share_of_products", median_of(rounds, [&](const auto& r) { return all / r[i] / (flop / r[0]); })},
+             {"rounds", rounds.size()}});
+      if (settings_["profile"] != 0) profile(*subjects[i - 1], "prefill profile");
+    }
+  }
+
+ private:
+  void print(nlohmann::json line) const {
+    line["threads"] = ctx_.threads();
+    std::cout << line.dump() << std::endl;
+  }
+
+  /// What one run takes in each operation, prompt included.
+  void profile(Subject& subject, const char* name) const {
+    OperationProfile profile;
+    ctx_.set_profile(&profile);
+    const double seconds = timed([&] { subject.generator.run(subject.requests, {}); })();
+    ctx_.set_profile(nullptr);
+    nlohmann::json line{{"bench", name}, {"weights", to_string(subject.type)}, {"seconds", seconds}};
+    for (const auto& [operation, totals] : profile.totals()) {
+      line["operations"][operation] = {{"calls", totals.calls}, {"seconds", totals.seconds}};
+    }
+    line["seconds_in_operations"] = profile.seconds();
+    print(line);
+  }
+
+  const nlohmann::json& settings_;
+  const RandomModel& folder_;
+  Context& ctx_;
+  ModelConfig config_;
+  std::vector<WeightType> types_;
+};
 
 }  // namespace
 }  // namespace keel
 
 int main(int argc, char** argv) {
-  nlohmann::json settings{{"sublayers", 24}, {"width", 768},   {"intermediate", 2048},
-                          {"vocab", 32000},  {"prompt", 16},   {"tokens", 48},
-                          {"sequences", 8},  {"prefill", 512}, {"threads", keel::available_cores()},
-                          {"seconds", 3},    {"profile", 0}};
+  nlohmann::json settings{{"types", "fp32,bf16,q8_0"},
+                          {"sublayers", 24},
+                          {"width", 768},
+                          {"intermediate", 2048},
+                          {"vocab", 32000},
+                          {"kv-heads", 0},
+                          {"prompt", 16},
+                          {"tokens", 16},
+                          {"sequences", 1},
+                          {"temperature", 0},
+                          {"prefill", 512},
+                          {"threads", keel::available_cores()},
+                          {"seconds", 3},
+                          {"profile", 0}};
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = std::string(argv[i]).substr(2);
     if (!settings.contains(name)) {
       std::cerr << "unknown option --" << name << "\n";
       return 2;
     }
-    settings[name] = std::stoll(argv[i + 1]);
+    if (settings[name].is_string()) {
+      settings[name] = argv[i + 1];
+    } else {
+      settings[name] = std::stoll(argv[i + 1]);
+    }
   }
-  keel::run(settings);
+  const keel::RandomModel folder(keel::config_of(settings));
+  keel::Context ctx(settings["threads"]);
+  const keel::Bench bench(settings, folder, ctx);
+  if (settings["tokens"] > 0) bench.decode();
+  if (settings["prefill"] > 0) bench.prefill();
 }

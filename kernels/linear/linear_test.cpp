@@ -1,6 +1,7 @@
 #include "keel/kernels/linear/linear.h"
 
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -118,6 +119,31 @@ TEST(Linear, RunsInTheContextOfAThread) {
   const auto tolerance = [&](int64_t i) { return testing::sum_tolerance(expected[i], 65, terms[i].value()); };
   testing::expect_close(whole, expected, tolerance, "by all");
   testing::expect_close(part, expected, tolerance, "by one");
+}
+
+/// What is not finite shows where its row is, and nowhere else.
+TEST(Linear, WeightsThatAreNotFinite) {
+  constexpr int64_t kOut = 9, kIn = 70;
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> plain(kOut * kIn, 1);
+  std::vector<uint16_t> halves(kOut * kIn, 0x3F80), scales(kOut * 3, 0x3C00);
+  const std::vector<int8_t> values(kOut * kIn, 1);
+  plain[4 * kIn + 69] = infinity;
+  halves[4 * kIn + 69] = 0x7F80;
+  scales[4 * 3 + 2] = 0x7E00;
+  for (const WeightMatrix& W : {WeightMatrix(WeightType::fp32, kOut, kIn, plain.data()),
+                                WeightMatrix(WeightType::bf16, kOut, kIn, halves.data()),
+                                WeightMatrix(WeightType::q8_0, kOut, kIn, values.data(), scales.data())}) {
+    for (const int64_t N : {1, 2, 8, 12, 40}) {
+      const std::vector<float> x(N * kIn, 1);
+      for_each_context([&](Context& ctx) {
+        std::vector<float> y(N * kOut);
+        linear(ctx, {x.data(), {N, kIn}}, W, {y.data(), {N, kOut}});
+        for (int64_t i = 0; i < N * kOut; ++i) EXPECT_EQ(y[i] == kIn, i % kOut != 4) << i;
+        EXPECT_FALSE(std::isfinite(y[4]));
+      });
+    }
+  }
 }
 
 TEST(Linear, NothingToDo) {

@@ -1,7 +1,5 @@
 #include "keel/inference/inference_model.h"
 
-#include <algorithm>
-
 #include "keel/inference/packed_weights.h"
 #include "keel/model/model_config_json.h"
 
@@ -29,19 +27,6 @@ struct LoadedModel {
   }
 };
 
-/// Threads that pay in a pass over `rows` tokens: a product, after which all wait for each other, should take one
-/// thread about 200 us or more, by the speeds that a core has about, 10 GB/s of weights and 50 GFLOP/s. On an idle
-/// machine less would do, but where other work takes turns on the cores a wait costs milliseconds: with products of
-/// 100 us two threads were measured at a seventh of the speed of one.
-int worthwhile_threads(const ModelConfig& config, int64_t rows) {
-  constexpr double kProductSeconds = 200e-6, kBytesPerSecond = 10e9, kFlopsPerSecond = 50e9;
-  const auto products = static_cast<double>(2 * config.sublayers() + 1);  // and the head
-  const double parameters = static_cast<double>(count_parameters(config).in_products) / products;
-  const double seconds = std::max(parameters * sizeof(float) / kBytesPerSecond,
-                                  2 * parameters * static_cast<double>(rows) / kFlopsPerSecond);
-  return static_cast<int>(std::clamp(seconds / kProductSeconds, 1.0, 1024.0));
-}
-
 }  // namespace
 
 ParameterLayout found_layout(const ModelConfig& config, const TensorSet& tensors) {
@@ -58,8 +43,6 @@ struct InferenceModel::Impl {
   ModelConfig config;
   ParameterBuffers parameters;
   Decoder decoder;
-  int row_threads = worthwhile_threads(config, 1);  // of a pass over one token
-  int threads = 1;                                  // of the last pass
 
   Impl(Context& context, std::unique_ptr<LoadedModel> model, std::function<bool()> interrupted)
       : ctx(context),
@@ -90,25 +73,19 @@ const ModelConfig& InferenceModel::config() const {
 }
 
 bool InferenceModel::forward(const FlatBatch& batch) {
-  const int64_t rows = batch.tokens.extent(0);
-  impl_->threads = rows == 1 ? impl_->row_threads : worthwhile_threads(impl_->config, rows);
-  const ThreadLimit limit(impl_->ctx, impl_->threads);
   return impl_->decoder.forward(impl_->parameters, batch);
 }
 
 void InferenceModel::logits(View<const int32_t, 1> rows, View<float, 2> logits) {
-  const ThreadLimit limit(impl_->ctx, impl_->threads);
   impl_->decoder.logits(impl_->parameters, rows, logits);
 }
 
 void InferenceModel::loss(const FlatBatch& batch, View<StepScalars, 1> scalars, View<float, 1> nll) {
-  const ThreadLimit limit(impl_->ctx, impl_->threads);
   impl_->decoder.loss(impl_->parameters, batch, scalars, nll);
 }
 
 void InferenceModel::score(View<const int32_t, 1> rows, View<const int32_t, 1> targets, View<const float, 1> weights,
                            View<float, 1> nll, View<int32_t, 1> argmax) {
-  const ThreadLimit limit(impl_->ctx, impl_->threads);
   impl_->decoder.score(impl_->parameters, rows, targets, weights, nll, argmax);
 }
 

@@ -12,7 +12,7 @@ namespace keel {
 inline constexpr int64_t kDefaultPositions = 2048;  ///< used of a model whose config names no limit
 
 /// Weights with a decoder that only runs forward, for scoring and generation: those of a model folder, or of a model
-/// in training. A pass takes no more of the context's threads than its products pay for.
+/// in training.
 class KEEL_API InferenceModel {
  public:
   /// Reads config and weights, and allocates everything it needs. Errors as parse_model_config, plan_decoder and

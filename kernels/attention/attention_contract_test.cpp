@@ -40,7 +40,8 @@ TEST(Attention, OutputMayTakeThePlaceOfTheQueries) {
 
 // What a row depends on.
 
-std::vector<float> rows(const std::vector<float>& x, int64_t width, int64_t begin, int64_t end) {
+template <class T>
+std::vector<T> rows(const std::vector<T>& x, int64_t width, int64_t begin, int64_t end) {
   return {x.begin() + begin * width, x.begin() + end * width};
 }
 
@@ -205,7 +206,8 @@ struct Pages {
   }
 };
 
-/// The last tokens[i] queries of each sequence, through pages, give the bits that the whole sequences give.
+/// The last tokens[i] queries of each sequence, through pages, give the bits that the whole sequences give; where they are
+/// so few that sums are in another order (attention_few_rows.h), what the reference gives.
 void compare_pages(const AttentionShape& s, const std::vector<int32_t>& last, int64_t page_size) {
   SCOPED_TRACE(describe(s) + ", pages of " + std::to_string(page_size));
   const Inputs in = make_inputs(s);
@@ -219,6 +221,7 @@ void compare_pages(const AttentionShape& s, const std::vector<int32_t>& last, in
              in.q.begin() + s.cu_seqlens[i + 1] * width);
   }
   const int64_t tokens = cu_seqlens.back();
+  const Expected e = expect(s, in);
   for (Isa isa : isas()) {
     Context context(2, isa);
     Results whole;
@@ -229,9 +232,21 @@ void compare_pages(const AttentionShape& s, const std::vector<int32_t>& last, in
               {out.get(), {tokens, s.heads, s.head_dim}}, {lse.get(), {s.heads, tokens}});
     EXPECT_TRUE(out.intact() && lse.intact());
     for (size_t i = 0; i < last.size(); ++i) {
-      const int64_t end = s.cu_seqlens[i + 1];
-      EXPECT_EQ(rows(out.values(), width, cu_seqlens[i], cu_seqlens[i + 1]), rows(whole.out, width, end - last[i], end))
-          << isa_name(isa) << ", sequence " << i;
+      const int64_t end = s.cu_seqlens[i + 1], first = end - last[i];
+      SCOPED_TRACE(std::string(isa_name(isa)) + ", sequence " + std::to_string(i));
+      if (last[i] * s.heads / s.kv_heads > 8) {
+        EXPECT_EQ(rows(out.values(), width, cu_seqlens[i], cu_seqlens[i + 1]), rows(whole.out, width, first, end));
+        continue;
+      }
+      testing::expect_close(
+          rows(out.values(), width, cu_seqlens[i], cu_seqlens[i + 1]), rows(e.out, width, first, end),
+          [&](int64_t at) { return e.out_tolerance[first * width + at]; }, "out");
+      for (int64_t h = 0; h < s.heads; ++h) {
+        for (int64_t n = 0; n < last[i]; ++n) {
+          const int64_t at = h * s.tokens() + first + n;
+          EXPECT_TRUE(testing::is_close(lse.get()[h * tokens + cu_seqlens[i] + n], e.lse[at], e.lse_tolerance[at]));
+        }
+      }
     }
   }
 }
@@ -242,6 +257,8 @@ TEST(Attention, PagesGiveTheBitsOfFlatKeys) {
     compare_pages(make_shape({150, 1, 40}, 4, 2, 8), {1, 1, 1}, page_size);
     compare_pages(make_shape({150, 90, 40}, 4, 1, 12), {30, 0, 7}, page_size);
     compare_pages(make_shape({150, 90, 40}, 2, 2, 12, 20), {30, 2, 7}, page_size);
+    compare_pages(make_shape({300, 129, 128}, 8, 2, 64), {1, 2, 1}, page_size);
+    compare_pages(make_shape({270, 17, 140}, 3, 1, 83, 130), {2, 1, 2}, page_size);
   }
 }
 

@@ -326,7 +326,7 @@ void attend(Block& b, const Block& next) {
     const int64_t token = (b.first_row + r) / b.group, head = (b.first_row + r) % b.group;
     const float* from = q(start + token, b.kv_head * b.group + head);
     b.token[r] = static_cast<int32_t>(b.first_position + token);
-    for (int64_t d = 0; d < head_dim; ++d) b.q[r * head_dim + d] = from[d] * scale;
+    for (int64_t d = 0; d < b.width; ++d) b.q[r * b.width + d] = d < head_dim ? from[d] * scale : 0;
   }
 }
 
@@ -393,8 +393,11 @@ void attention_forward(const AttentionForward& a) {
       return make_block(a, blocks.place(number / z.kv_heads), number % z.kv_heads, layout, scratch);
     };
     Block b = block(i);
-    if (b.rows > kFewRows) return attend(b, block(larger(i - 1, 0)));
-    if (b.rows > 0) attend_few(b);
+    if (b.rows <= 0) return;
+    // By the sequence, not the block: how many rows a block has depends on the threads.
+    const int64_t queries = z.cu_seqlens[b.sequence + 1] - z.cu_seqlens[b.sequence];
+    if (queries * group <= kFewRows) return attend_few(b);
+    attend(b, block(larger(i - 1, 0)));
   });
 }
 

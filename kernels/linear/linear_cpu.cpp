@@ -32,9 +32,8 @@ template <class V>
 
 // Of __builtin_convertvector g++ 12 makes scalar code.
 using Bytes = char __attribute__((vector_size(16)));
-using Halves = short __attribute__((vector_size(16)));
+using Shorts = short __attribute__((vector_size(16)));
 using Ints = int __attribute__((vector_size(kLanes * 4)));
-using Words = unsigned __attribute__((vector_size(kLanes * 4)));
 
 /// kLanes int8 as floats.
 [[gnu::always_inline]] inline Vec widen_int8(const int8_t* p) {
@@ -47,7 +46,7 @@ using Words = unsigned __attribute__((vector_size(kLanes * 4)));
   const auto wide = reinterpret_cast<Ints>(__builtin_ia32_pmovsxbd256(bytes));
 #else
   bytes = __builtin_shufflevector(bytes, bytes, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  auto halves = reinterpret_cast<Halves>(bytes);
+  auto halves = reinterpret_cast<Shorts>(bytes);
   halves = __builtin_shufflevector(halves, halves, 0, 8, 1, 9, 2, 10, 3, 11);
   const auto wide = reinterpret_cast<Ints>(halves) >> 24;
 #endif
@@ -61,11 +60,11 @@ using Words = unsigned __attribute__((vector_size(kLanes * 4)));
   using Many = short __attribute__((vector_size(32)));
   return reinterpret_cast<Words>(__builtin_ia32_pmovzxwd512_mask(load<Many>(p), Ints{}, -1)) << 16;
 #elif defined(__AVX2__)
-  return reinterpret_cast<Words>(__builtin_ia32_pmovzxwd256(load<Halves>(p))) << 16;
+  return reinterpret_cast<Words>(__builtin_ia32_pmovzxwd256(load<Shorts>(p))) << 16;
 #else
-  Halves halves{};
+  Shorts halves{};
   __builtin_memcpy(&halves, p, kLanes * 2);
-  return reinterpret_cast<Words>(__builtin_shufflevector(Halves{}, halves, 0, 8, 1, 9, 2, 10, 3, 11));
+  return reinterpret_cast<Words>(__builtin_shufflevector(Shorts{}, halves, 0, 8, 1, 9, 2, 10, 3, 11));
 #endif
 }
 
@@ -76,7 +75,7 @@ using Words = unsigned __attribute__((vector_size(kLanes * 4)));
   constexpr int kNoException = 8;
   return __builtin_ia32_vcvtph2ps512_mask(load<Many>(p), Vec{}, -1, kNoException);
 #elif defined(__F16C__)
-  return __builtin_ia32_vcvtph2ps256(load<Halves>(p));
+  return __builtin_ia32_vcvtph2ps256(load<Shorts>(p));
 #else
   // A float of the same fraction has an exponent that is 112 too small.
   const Words bits = widen_words(p), sign = bits & 0x80000000U, rest = (bits & 0x7FFF0000U) >> 3;

@@ -46,7 +46,9 @@ using Halves = uint16_t __attribute__((vector_size(sizeof(Vec) / 2)));
     return __builtin_ia32_movntdq(reinterpret_cast<Register*>(p), reinterpret_cast<Register>(v));
   }
 #elif defined(__SSE2__) && defined(__x86_64__)
-  return __builtin_ia32_movnti64(reinterpret_cast<long long*>(p), reinterpret_cast<long long>(v));
+  if (reinterpret_cast<uintptr_t>(p) % sizeof v == 0) {
+    return __builtin_ia32_movnti64(reinterpret_cast<long long*>(p), reinterpret_cast<long long>(v));
+  }
 #endif
   __builtin_memcpy(p, &v, sizeof v);
 }

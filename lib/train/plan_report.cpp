@@ -262,21 +262,26 @@ const PlanDevice* fitting_device(const TrainSettings& settings) {
   return found;
 }
 
-/// The mode of recomputation with which one sequence at a time fits, in the least time; "" if none does, or the run
-/// recomputes already.
-std::string fitting_recomputation(const TrainSettings& run, int64_t limit, const EstimateMemory& estimate) {
-  if (run.recompute_segment > 0) return "";
+/// The mode of recomputation with which so many sequences at a time fit, in the least time; "" if none does, or the run has
+/// tried all.
+std::string fitting_recomputation(const TrainSettings& run, int64_t sequences, int64_t limit,
+                                  const EstimateMemory& estimate) {
+  if (run.recompute_is_auto) return "";
   TrainSettings settings = run;
-  settings.recompute_segment = automatic_recompute_segment(run, 1, limit, estimate);
-  return one_sequence_fits(settings, limit, estimate) ? recompute_mode(settings.recompute_segment) : "";
+  settings.recompute_segment = automatic_recompute_segment(run, sequences, limit, estimate);
+  const bool fits = estimate(plan_training(settings, sequences)).total_bytes() <= limit;
+  return fits ? recompute_mode(settings.recompute_segment) : "";
 }
 
 std::string what_would_fit(const TrainSettings& settings, const Target& target, const TrainPlanReport& plan) {
   if (plan.largest_micro_batch > 0) {
-    return fmt::format("train.micro_batch_sequences={} fits", plan.largest_micro_batch);
+    const std::string mode =
+        fitting_recomputation(settings, settings.micro_batch_sequences, plan.limit_bytes, target.estimate);
+    return fmt::format("train.micro_batch_sequences={} fits", plan.largest_micro_batch) +
+           (mode.empty() ? "" : ", and so does train.recompute=" + mode);
   }
   std::vector<std::string> ways;
-  const std::string mode = fitting_recomputation(settings, plan.limit_bytes, target.estimate);
+  const std::string mode = fitting_recomputation(settings, 1, plan.limit_bytes, target.estimate);
   if (!mode.empty()) ways.push_back("train.recompute=" + mode);
   const int64_t length = fitting_length(settings, plan.limit_bytes, target.estimate);
   if (length > 0) ways.push_back(fmt::format("data.sequence_length={}", length));

@@ -126,8 +126,8 @@ class Plan(ToolTest):
             found.append((results["micro_batch_sequences"], results["recompute"]))
             self.assertTrue(results["fits"])
             self.assertRegex(result.stdout, r"recompute   \S+ \(auto")
-            on_gpu, _ = self.plan("--plan-device", "h200", "--set", "train.recompute=auto", "--set", f"train.memory_limit={int(whole['memory']['total_bytes'] * share)}")
-            self.assertEqual(on_gpu["micro_batch_sequences"], results["micro_batch_sequences"])
+            again, _ = self.plan("--threads", "2", "--set", "train.recompute=auto", "--set", f"train.memory_limit={int(whole['memory']['total_bytes'] * share)}")
+            self.assertEqual(again["micro_batch_sequences"], results["micro_batch_sequences"])
         self.assertEqual([micro < 8 for micro, _ in found], [True, True])
 
     def test_the_cpu_is_the_default(self):
@@ -167,6 +167,8 @@ class Plan(ToolTest):
         self.assertIsNone(results["estimated_seconds"])
         self.assertIn(f"train.micro_batch_sequences={largest} fits", result.stderr)
         self.assertTrue(self.plan("--plan-device", "a100-40", "--set", f"train.micro_batch_sequences={largest}")[0]["fits"])
+        mode = re.search(r" fits, and so does train\.recompute=(\S+)$", result.stderr)[1]
+        self.assertTrue(self.plan("--plan-device", "a100-40", "--set", f"train.recompute={mode}")[0]["fits"])
 
     def test_not_even_one_sequence(self):
         self.write(width=2048, blocks=24, length=8192, batch=4)

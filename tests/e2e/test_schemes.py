@@ -211,4 +211,4 @@ class Contradictions(TrainTest):
         for mode in ("every:0", "every:", "every:-1", "every:2x", "all", "Block"):
             said = self.train("refused", ["--set", f"train.recompute={mode}"], code=2).stderr
             self.assertIn(f"train.recompute '{mode}'", said)
-            self.assertIn("branch, block or every:K", said)
+            self.assertIn("none, branch, block, every:K", said)

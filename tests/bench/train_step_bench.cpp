@@ -51,6 +51,7 @@ Measured measure(Context& ctx, const TrainSettings& s, const BatchReader& reader
     passed += found.step_seconds.back();
     found.steps.push_back({.seconds = found.step_seconds.back(), .operations = profile.totals()});
   }
+  if (a["products"] != 0) found.product_rates.push_back(measure_product_rate(ctx, s, 0.3));
   found.memory = process_memory();
   return found;
 }
@@ -90,7 +91,13 @@ int run(nlohmann::json a) {
     a["products_seconds"] = product_flops / rate;
     a["products_gflops_per_s"] = rate / 1e9;
     a["step_over_products"] = step * rate / product_flops;
-    a["product_rate_share"] = flops / step / rate;
+    std::vector<double>
+        shares;  // step by step, of what products reached just before and after it: machines change speed
+    for (size_t i = 0; i < found.step_seconds.size(); ++i) {
+      const double around = (found.product_rates[i] + found.product_rates[i + 1]) / 2;
+      shares.push_back(flops / found.step_seconds[i] / around);
+    }
+    a["product_rate_share"] = median(shares);
     add_operations(median_step(found.steps), measure_limits(ctx, rate), a);
   }
   fmt::print("{}\n", a.dump());

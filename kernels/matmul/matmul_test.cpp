@@ -181,6 +181,15 @@ TEST(Matmul, TallWideAndDeep) {
   }
 }
 
+/// A long matrix times few rows of many columns: as many threads as rows to add up.
+TEST(Matmul, ShortDepthOnManyThreads) {
+  for (int threads : {3, 8, 16}) {
+    check_exact({1, 100'000, 16, Transpose::a, false, threads});
+    check_exact({2, 50'000, 70, Transpose::both, true, threads});
+    check_exact({1, 100'000, 47, Transpose::a, true, threads});
+  }
+}
+
 TEST(Matmul, StridedRows) {
   for (Transpose transpose : kTransposes) {
     for (bool accumulate : {false, true}) {

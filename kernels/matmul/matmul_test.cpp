@@ -266,24 +266,6 @@ TEST(Matmul, TakesTurnsBetweenContexts) {
   EXPECT_EQ(matmul_memory(three), planned_three);
 }
 
-/// A product made for few threads is not the one that many run: its sums may go in another order.
-TEST(Matmul, TakesTurnsBetweenNumbersOfThreads) {
-  Random random(4);
-  const std::vector<float> a = random.normals(2048 * 64), b = random.normals(2048 * 128);
-  std::vector<float> c(64 * 128), expected(64 * 128);
-  const auto product = [&](Context& ctx, std::vector<float>& to) {
-    matmul(ctx, {a.data(), {2048, 64}}, {b.data(), {2048, 128}}, {to.data(), {64, 128}}, Transpose::a);
-  };
-  Context three(3), mixed(3);
-  product(three, expected);
-  {
-    const ThreadLimit limit(mixed, 1);
-    product(mixed, c);
-  }
-  product(mixed, c);
-  EXPECT_EQ(c, expected);
-}
-
 std::string message_of(View<const float, 2> A, View<const float, 2> B, View<float, 2> C, Transpose transpose) {
   Context ctx(1);
   try {

@@ -27,7 +27,8 @@ struct KeysValues {
 ///
 /// q, out: [N, heads, head_dim], last axis contiguous, rows may be strided; out may be q (each query tile is read
 /// before it is written).  cu_seqlens: [S + 1], ascending within 0 .. N; empty sequences are allowed, and rows before the
-/// first and after the last sequence are neither read nor written.  lse: [heads, N] dense, or null.  heads is a multiple of kv_heads; head_dim is any positive number (multiples of 8 are fast).
+/// first and after the last sequence are neither read nor written.  lse: [heads, N] dense, or null.  heads is a multiple
+/// of kv_heads; head_dim is any positive number (multiples of 8 are fast).
 /// Masking is by exclusion, so a row never sees -10000.  Throws Error(shape) on extents that disagree.
 KEEL_API void attention(Context&, View<const float, 3> q, const KeysValues& kv, View<const int32_t, 1> cu_seqlens,
                         float scale, int64_t window, View<float, 3> out, View<float, 2> lse);
@@ -35,8 +36,8 @@ KEEL_API void attention(Context&, View<const float, 3> q, const KeysValues& kv, 
 /// Gradients of the flat layout. With P recomputed from lse and D[h,n] = d_out . out:
 ///   dS = P (d_out v^T - D),  dq = scale dS k,  dk = scale dS^T q,  dv = P^T d_out
 /// summed over the query heads of a kv head.
-/// dq, dk, dv are overwritten in the rows of the sequences; they may be strided parts of one buffer, and alias none of the inputs.
-/// delta: [heads, N] scratch. The result does not depend on the number of threads.
+/// dq, dk, dv are overwritten in the rows of the sequences; they may be strided parts of one buffer, and alias none of
+/// the inputs.  delta: [heads, N] scratch, written for these rows only. The result does not depend on the number of threads.
 KEEL_API void attention_backward(Context&, View<const float, 3> d_out, View<const float, 3> q, View<const float, 3> k,
                                  View<const float, 3> v, View<const float, 3> out, View<const float, 2> lse,
                                  View<const int32_t, 1> cu_seqlens, float scale, int64_t window, View<float, 3> dq,

@@ -10,7 +10,8 @@ namespace keel::KEEL_ISA {
 namespace {
 
 /// Numbers the blocks of all sequences without a list: block b of sequence s, `block` rows of the sequence's
-/// tokens * rows_per_token rows, has number (cu_seqlens[s] - cu_seqlens[0]) * rows_per_token / block + s + b. Some numbers stay unused.
+/// tokens * rows_per_token rows, has number (cu_seqlens[s] - cu_seqlens[0]) * rows_per_token / block + s + b. Some numbers
+/// stay unused.
 struct Blocks {
   const AttentionSizes& sizes;
   int64_t rows_per_token, block;

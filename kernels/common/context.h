@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -39,7 +38,8 @@ class KEEL_API Context {
   void synchronize() {}
 
   /// Memory for an operation to use while it runs: at least this many bytes, aligned to 64, holding whatever was left
-  /// there. All operations share it; it is kept and only ever grown, so that a steady step allocates nothing.
+  /// there. All operations share it; it is kept and only ever grown, so that a steady step allocates nothing. What runs
+  /// several operations may use it across those that take none: all but attention, attention_backward and log_sum.
   /// Error(memory).
   void* scratch(int64_t bytes);
   int64_t scratch_bytes() const noexcept { return scratch_bytes_; }
@@ -54,7 +54,6 @@ class KEEL_API Context {
   MatmulCache& matmul_cache() { return *matmul_cache_; }
 
  private:
-  friend class ThreadLimit;
   struct Worker {};
   Context(Worker, Isa isa);
 
@@ -69,22 +68,6 @@ class KEEL_API Context {
   OperationProfile* profile_ = nullptr;
   std::unique_ptr<ThreadTeam> team_;
   std::vector<std::unique_ptr<Context>> workers_;
-};
-
-/// At most this many threads for what a context runs while this lives: where there is too little to do for each, they
-/// cost more than they give.
-class KEEL_API ThreadLimit {
- public:
-  ThreadLimit(Context& ctx, int threads) : ctx_(ctx), before_(ctx.threads_) {
-    ctx.threads_ = std::clamp(threads, 1, before_);
-  }
-  ~ThreadLimit() { ctx_.threads_ = before_; }
-  ThreadLimit(const ThreadLimit&) = delete;
-  ThreadLimit& operator=(const ThreadLimit&) = delete;
-
- private:
-  Context& ctx_;
-  int before_;
 };
 
 }  // namespace keel

@@ -24,19 +24,6 @@ TEST(Context, ScratchGrowsAndStays) {
   EXPECT_NE(other.scratch(129), context.scratch(129));
 }
 
-TEST(Context, ThreadsCanBeFewerForAWhile) {
-  Context context(3);
-  {
-    const ThreadLimit two(context, 2);
-    EXPECT_EQ(context.threads(), 2);
-    const ThreadLimit none(context, 0);
-    EXPECT_EQ(context.threads(), 1);
-    const ThreadLimit more(context, 9);
-    EXPECT_EQ(context.threads(), 1) << "a limit only lowers";
-  }
-  EXPECT_EQ(context.threads(), 3);
-}
-
 TEST(Context, ThreadsThatCannotBeHadAreAnError) {
   const auto code = testing::exit_code_without_threads([] { const Context two(2); });
   if (!code) GTEST_SKIP() << "threads cannot be limited here";

@@ -47,6 +47,12 @@ void few_rows(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W
   });
 }
 
+void widen_block(Context& worker, const WeightMatrix& part, float* wide) {
+  const View<float, 2> to(wide, {part.rows, part.columns});
+  const OperationScope scope(worker, "cast", {.flops = 0, .bytes = static_cast<double>(part.bytes()) + bytes_of(to)});
+  KEEL_CALL_ISA(worker.isa(), widen_weights(part, wide, part.columns));
+}
+
 /// Each thread widens blocks of rows of W into its cache and multiplies by them.
 void widened_blocks(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W, const View<float, 2>& Y) {
   constexpr int64_t kFloats = 512 << 10, kFewest = 64;
@@ -57,7 +63,7 @@ void widened_blocks(Context& ctx, const View<const float, 2>& X, const WeightMat
     const int64_t first = W.rows * block / blocks;
     Context& worker = ctx.worker(thread);
     float* wide = matmul_buffer(worker, rows * W.columns);
-    KEEL_CALL_ISA(ctx.isa(), widen_weights(part, wide, W.columns));
+    widen_block(worker, part, wide);
     matmul(worker, X, {wide, {part.rows, W.columns}}, Y.columns(first, first + part.rows), Transpose::b);
   });
 }
@@ -70,11 +76,11 @@ void linear(Context& ctx, View<const float, 2> X, const WeightMatrix& W, View<fl
   const bool is_few = std::max(N, batch_rows) <= kFewRows;
   if (!is_few && W.is_fp32()) return matmul(ctx, X, W.fp32(), Y, Transpose::b);
   if (N == 0 || W.rows == 0) return;
+  if (!is_few) return widened_blocks(ctx, X, W, Y);
   const OperationScope scope(ctx, "product",
                              {.flops = 2.0 * static_cast<double>(N) * static_cast<double>(W.rows * W.columns),
                               .bytes = bytes_of(X) + bytes_of(Y) + static_cast<double>(W.bytes())});
-  if (is_few) return few_rows(ctx, X, W, Y);
-  widened_blocks(ctx, X, W, Y);
+  few_rows(ctx, X, W, Y);
 }
 
 void widen_rows(Context& ctx, View<const int32_t, 1> rows, const WeightMatrix& W, View<float, 2> Y) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "keel/base/error.h"
+#include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/linear/linear_ref.h"
 #include "support/complex_step.h"
 #include "support/contexts.h"
@@ -122,6 +123,23 @@ TEST(Linear, RunsInTheContextOfAThread) {
 }
 
 /// What is not finite shows where its row is, and nowhere else.
+TEST(Linear, ProfilesCountWidenedWeightsOnce) {
+  constexpr int64_t kIn = 96, kOut = 200, kRows = 40;
+  const std::vector<uint16_t> weights(kOut * kIn, 0x3F80);
+  const std::vector<float> x(kRows * kIn, 1);
+  std::vector<float> y(kRows * kOut);
+  for (const int threads : {1, 2}) {
+    Context ctx(threads);
+    OperationProfile profile;
+    ctx.set_profile(&profile);
+    linear(ctx, {x.data(), {kRows, kIn}}, {WeightType::bf16, kOut, kIn, weights.data()}, {y.data(), {kRows, kOut}});
+    const auto totals = profile.totals();
+    EXPECT_EQ(totals.at("product").flops, 2.0 * kRows * kIn * kOut) << threads;
+    EXPECT_EQ(totals.at("cast").bytes, (2.0 + 4.0) * kIn * kOut) << threads;
+    ctx.set_profile(nullptr);
+  }
+}
+
 TEST(Linear, WeightsThatAreNotFinite) {
   constexpr int64_t kOut = 9, kIn = 70;
   const float infinity = std::numeric_limits<float>::infinity();

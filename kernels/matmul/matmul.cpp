@@ -89,7 +89,7 @@ Split split_for(const MatmulShape& s, int threads) {
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   const int64_t parts = std::clamp<int64_t>(static_cast<int64_t>(flops / kFewestFlops), 1, threads);
   const int64_t read = s.k * (s.m + s.n), written = s.m * s.n;
-  if (transposes_a(s.transpose) && 2 * parts * written < read) return {parts, Split::depth};
+  if (transposes_a(s.transpose) && s.k >= parts * kFewest && 2 * parts * written < read) return {parts, Split::depth};
   if (s.m >= parts * kFewest) return {parts, Split::rows};
   if (s.n >= parts * kFewest) return {parts, Split::columns};
   return {std::max<int64_t>(1, std::max(s.m, s.n) / kFewest), s.n > s.m ? Split::columns : Split::rows};

@@ -53,6 +53,7 @@ int32_t Sampler::draw_from_all(double uniform) const {
 /// The best come first, as many of them as are looked at.
 int32_t Sampler::draw_from_best(std::span<const float> logits, const SamplingOptions& options, double uniform) {
   candidates_.clear();
+  candidates_.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) candidates_.push_back({logits[i], static_cast<int32_t>(i)});
   const size_t all = candidates_.size();
   const size_t most = options.top_k > 0 ? std::min(all, static_cast<size_t>(options.top_k)) : all;

@@ -64,15 +64,17 @@ class Branches {
                            View<float, 2> du) = 0;
   /// Gradients of matrices are overwritten or, with accumulate, added to; those of vectors are added to. Both before the
   /// next branch of its kind begins its backward pass, but where the mix is a step of its own add_gradients comes before
-  /// that one's mix_backward at the latest. Of what comes after the mix: after backward_out, dF is not read any more.
+  /// that one's mix_backward at the latest; and with block_sums and neither biases nor norms of heads, only before these
+  /// block_sums are used again: nothing else is read then. Of what comes after the mix: after backward_out, dF is not
+  /// read any more.
   virtual void add_mix_gradients(Context&, const BranchCall&, bool accumulate, View<const float, 2> dF) = 0;
   virtual void add_gradients(Context&, const BranchCall&, bool accumulate, View<const float, 2> dF,
                              View<const float, 2> u) = 0;
 };
 
-/// Regions of the attention branches, one set a sublayer but for what KeptRegions share: projections (with rotated q and k, unless `normed` holds
-/// those), the normed q, k and perhaps v, rotated, with their inverse root mean squares, attention output, log-sum-exp,
-/// and the pages of the key-value cache.
+/// Regions of the attention branches, one set a sublayer but for what KeptRegions share: projections (with rotated q and
+/// k, unless `normed` holds those), the normed q, k and perhaps v, rotated, with their inverse root mean squares,
+/// attention output, log-sum-exp, and the pages of the key-value cache.
 struct AttentionPlan {
   std::vector<KeptRegion> qkv, normed, out;
   std::vector<Region<float>> inverse_rms, lse, cache_keys, cache_values;
@@ -84,15 +86,16 @@ AttentionPlan plan_attention(const ModelConfig&, const std::vector<Sublayer>&, c
 std::unique_ptr<Branches> make_attention(Context&, const ModelConfig&, const AttentionPlan&, const DecoderOptions&,
                                          const Arena&);
 
-/// Regions of the feed-forward branches: gate and up projections, one pair a sublayer; the values give their place to
-/// their gradients. The product silu(gate) up is computed again in the backward pass, in the place of its gradient.
+/// Regions of the feed-forward branches: gate and up projections, one pair a sublayer. Where weight gradients are
+/// products over all rows, the values give their place to their gradients, and the product silu(gate) up is computed
+/// again in the place of its gradient, h; else both are scratch of the blocks of rows.
 struct MlpPlan {
   std::vector<KeptRegion> gate_up;
   Region<float> h;
+  Region<float> gate_bias_partial, down_bias_partial;  ///< sums of chunks
 
   /// Bytes of what stays untouched where weight gradients are summed block by block.
   int64_t whole_batch_bytes() const;
-  Region<float> gate_bias_partial, down_bias_partial;  ///< sums of chunks
 };
 /// Scratch of a context in which `rows` rows run.
 int64_t mlp_scratch_bytes(int64_t intermediate_size, int64_t rows);

@@ -17,20 +17,23 @@ using decoder_testing::Case;
 
 constexpr int64_t kLength = 128, kSequences = 8, kTokens = kLength * kSequences;
 
-Case many_sequences(const ModelConfig& config, int64_t sequence_length, int64_t segment = 0) {
+Case many_sequences(const ModelConfig& config, int64_t sequence_length, int64_t segment = 0,
+                    ActivationType activations = ActivationType::fp32) {
   std::vector<int32_t> cu_seqlens;
   for (int64_t s = 0; s <= kSequences; ++s) cu_seqlens.push_back(static_cast<int32_t>(s * kLength));
   cu_seqlens.insert(cu_seqlens.begin() + 3, 2 * kLength + 50);  // a document's end within a sequence
   Case c(config, cu_seqlens, 21, true);
   c.arena_plan = {};
-  c.plan = plan_decoder(c.config, all_sublayers(c.config),
-                        {.max_tokens = kTokens, .max_positions = sequence_length, .segment = segment}, c.arena_plan);
+  c.plan = plan_decoder(
+      c.config, all_sublayers(c.config),
+      {.max_tokens = kTokens, .max_positions = sequence_length, .segment = segment, .activations = activations},
+      c.arena_plan);
   return c;
 }
 
 struct Result {
   double loss_sum = 0;
-  std::vector<float> gradients;
+  std::vector<float> gradients;  ///< what lies between parameters left out
   bool operator==(const Result&) const = default;
 };
 
@@ -40,7 +43,11 @@ Result run(Case& c, Context& ctx) {
   std::vector<StepScalars> scalars(1);
   EXPECT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
   EXPECT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), true, {scalars.data(), {1}}));
-  return {scalars[0].loss_sum, c.gradients};
+  Result result{scalars[0].loss_sum, std::vector<float>(c.layout.size)};
+  for (const Parameter& p : c.layout.parameters) {
+    std::copy_n(c.gradients.begin() + p.offset, p.size, result.gradients.begin() + p.offset);
+  }
+  return result;
 }
 
 /// Gradients of vectors are our own sums over chunks, the same in blocks of any kind; products sum in another order.
@@ -67,8 +74,10 @@ ModelConfig narrow(const std::string& scheme) {
           .residual_scheme = scheme};
 }
 
-void expect_same_as_with_cut_sequences(const ModelConfig& config) {
-  Case cut = many_sequences(config, kTokens), whole = many_sequences(config, kLength);
+void expect_same_as_with_cut_sequences(const ModelConfig& config, int64_t segment = 0,
+                                       ActivationType activations = ActivationType::fp32) {
+  Case cut = many_sequences(config, kTokens, segment, activations),
+       whole = many_sequences(config, kLength, segment, activations);
   for (const int threads : {2, 4}) {
     Context ctx(threads);
     const RowBlocks blocks = decoder_row_blocks(whole.config, kTokens, kLength, threads);
@@ -87,6 +96,16 @@ TEST(DecoderBlocks, WholeSequencesGiveWhatCutOnesGive) {
   }
 }
 
+TEST(DecoderBlocks, RoundedAndInSegmentsToo) {
+  for (const ResidualScheme& scheme : residual_schemes()) {
+    SCOPED_TRACE(scheme.name);
+    ModelConfig config = narrow(std::string(scheme.name));
+    config.learnable_alpha = scheme.accepts_alpha;
+    expect_same_as_with_cut_sequences(config, 0, ActivationType::bf16);
+    expect_same_as_with_cut_sequences(config, 3, ActivationType::bf16);
+  }
+}
+
 TEST(DecoderBlocks, BiasesAndNormsOfHeadsToo) {
   ModelConfig config = narrow("pre");
   config.qk_norm = true;
@@ -96,13 +115,23 @@ TEST(DecoderBlocks, BiasesAndNormsOfHeadsToo) {
   expect_same_as_with_cut_sequences(config);
 }
 
-TEST(DecoderBlocks, NoThreadChangesABit) {
-  Case c = many_sequences(narrow("keel"), kLength), recomputed = many_sequences(narrow("keel"), kLength, 3);
+void expect_same_bits_in_each_run(const std::string& scheme, ActivationType activations) {
+  Case c = many_sequences(narrow(scheme), kLength, 0, activations),
+       recomputed = many_sequences(narrow(scheme), kLength, 3, activations);
   for (const int threads : {2, 4}) {
     Context ctx(threads);
     const Result first = run(c, ctx);
     for (int i = 0; i < 20; ++i) ASSERT_TRUE(run(c, ctx) == first) << "threads " << threads << ", run " << i;
     EXPECT_TRUE(run(recomputed, ctx) == first) << "in segments";
+  }
+}
+
+TEST(DecoderBlocks, NoThreadChangesABit) {
+  for (const ActivationType activations : {ActivationType::fp32, ActivationType::bf16}) {
+    for (const char* scheme : {"keel", "pre", "sandwich", "rezero"}) {
+      SCOPED_TRACE(scheme);
+      expect_same_bits_in_each_run(scheme, activations);
+    }
   }
 }
 

@@ -51,8 +51,8 @@ class ResidualStream {
 
   /// Backward, from i = n - 1 down: join_backward(i), branch i, input_backward(i); then add_join_gradients(i) and
   /// add_input_gradients(i), of which only sums of rows are left to do, before the same step of sublayer
-  /// i - 4. Where the gradient of branch_input(i) is written
-  /// (i = n: of the head's input).
+  /// i - SingleStreamPlan::kSumsKept.
+  /// Where the gradient of branch_input(i) is written (i = n: of the head's input).
   virtual View<float, 2> branch_input_gradient(int64_t i) = 0;
   /// After the gradient of branch_input(i) is written, i = n included: its way back as far as branch i's own activations
   /// are needed.

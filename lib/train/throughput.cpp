@@ -13,8 +13,8 @@
 namespace keel {
 namespace {
 
-/// The median of the times of one product within `budget` seconds, of at least three runs after the first. Its matrices lie in an
-/// arena and not on the heap, which would keep them as its own: a run has less memory to plan then.
+/// The median of the times of one product within `budget` seconds, of at least three runs after the first. Its matrices
+/// lie in an arena and not on the heap, which would keep them as its own: a run has less memory to plan then.
 double time_product(Context& ctx, const MatmulShape& shape, double budget) {
   const bool ta = shape.transpose == Transpose::a || shape.transpose == Transpose::both;
   const bool tb = shape.transpose == Transpose::b || shape.transpose == Transpose::both;

@@ -112,8 +112,8 @@ std::vector<TrainingProduct> training_products(const TrainSettings& settings, in
     MatmulShape adds = overwrites;
     adds.accumulate = true;
     const int64_t adding = always_adds ? passes : passes - 1;
-    if (adding < passes) products.push_back({overwrites, false, times});
-    if (adding > 0) products.push_back({adds, false, adding * times});
+    if (adding < passes) products.push_back({overwrites, !always_adds, times});
+    if (adding > 0) products.push_back({adds, !always_adds, adding * times});
   };
   for (const auto& [out, in] : block_matrices(c)) add(out, in, N, c.num_hidden_layers, false);
   const int64_t chunk = plan_training(settings, micro_batch_sequences).decoder.logits_rows;
@@ -125,17 +125,20 @@ std::vector<TrainingProduct> training_products(const TrainSettings& settings, in
 MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const TrainSettings& settings,
                                int64_t held_bytes) {
   constexpr int64_t kThreadBytes = 256 << 10;  // of its stack and heap
+  const RowBlocks blocks =
+      decoder_row_blocks(settings.model, memory.decoder.options.max_tokens, settings.sequence_length(), ctx.threads());
+  const int64_t block_sums = decoder_block_sums(settings.model, blocks);
   std::vector<MatmulShape> shapes, of_workers;
   for (const TrainingProduct& product : training_products(settings, memory.micro_batch_sequences)) {
-    const RowBlocks blocks =
-        decoder_row_blocks(settings.model, product.shape.m, settings.sequence_length(), ctx.threads());
-    if (!product.of_rows || blocks.count == 1) {
+    const bool is_gradient = product.shape.transpose == Transpose::a;
+    if (!product.of_rows || blocks.count == 1 || (is_gradient && block_sums == 0)) {
       shapes.push_back(product.shape);
       continue;
     }
     for (int64_t block = 0; block < blocks.count; ++block) {
       of_workers.push_back(product.shape);
-      of_workers.back().m = blocks.at(block).count();
+      (is_gradient ? of_workers.back().k : of_workers.back().m) = blocks.at(block).count();
+      of_workers.back().accumulate = false;
     }
   }
   int64_t libraries =
@@ -144,9 +147,7 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
     for (const MatmulShape& shape : sampling_products(settings)) shapes.push_back(shape);
     libraries += sample_sizes(settings).host_bytes(settings.model.vocab_size);
   }
-  const RowBlocks blocks =
-      decoder_row_blocks(settings.model, memory.decoder.options.max_tokens, settings.sequence_length(), ctx.threads());
-  libraries += decoder_block_sums(settings.model, blocks) * static_cast<int64_t>(sizeof(float));
+  libraries += block_sums * static_cast<int64_t>(sizeof(float));
   libraries += decoder_scratch_bytes(ctx, settings.model, memory.decoder, blocks);
   return {.arena_bytes = memory.arena.total_bytes() - decoder_untouched_bytes(settings.model, memory.decoder, blocks),
           .library_bytes = libraries + matmul_memory(ctx, shapes, of_workers)};

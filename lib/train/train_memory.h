@@ -37,7 +37,8 @@ struct TrainMemory {
 /// Plans a run with this micro-batch; nothing is allocated. Pure.
 KEEL_API TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_sequences);
 
-/// What a run takes of a device: the arena, but for what of its workspace stays untouched, and what libraries, primitives, threads and the process itself take.
+/// What a run takes of a device: the arena, but for what of its workspace stays untouched, and what libraries,
+/// primitives, threads and the process itself take.
 struct MemoryEstimate {
   int64_t arena_bytes = 0;
   int64_t library_bytes = 0;
@@ -63,8 +64,9 @@ KEEL_API MemoryEstimate estimate_gpu_memory(const TrainMemory& memory);
 /// A matrix product of a training step.
 struct TrainingProduct {
   MatmulShape shape;
-  bool of_rows = false;  ///< runs on blocks of rows (decoder_row_blocks)
-  int64_t times = 0;     ///< in one step
+  /// Runs on blocks of rows (decoder_row_blocks), a weight gradient where these have room for sums (decoder_block_sums).
+  bool of_rows = false;
+  int64_t times = 0;  ///< in one step
 };
 
 /// Every different matrix product of a training step, in the order of the model, for planning and measuring.

@@ -62,6 +62,46 @@ TEST(TrainMemory, CpusAddWhatTheProcessHoldsAndEachThreadTakes) {
   EXPECT_GT(estimate_memory(two, memory, s, 0).library_bytes, nothing_held.library_bytes);
 }
 
+/// Passes forward and back over a micro-batch of token 1.
+void run_passes(Context& ctx, const TrainSettings& s, const TrainMemory& memory) {
+  const Arena arena(memory.arena);
+  const int64_t N = memory.micro_batch_sequences * s.sequence_length(), P = memory.layout.size;
+  for (int64_t i = 0; i < N; ++i) {
+    arena.at(memory.tokens)[i] = arena.at(memory.targets)[i] = 1;
+    arena.at(memory.positions)[i] = static_cast<int32_t>(i % s.sequence_length());
+  }
+  for (int64_t i = 0; i <= memory.micro_batch_sequences; ++i) {
+    arena.at(memory.cu_seqlens)[i] = static_cast<int32_t>(i * s.sequence_length());
+  }
+  const FlatBatch batch{.tokens = {arena.at(memory.tokens), {N}},
+                        .targets = {arena.at(memory.targets), {N}},
+                        .positions = {arena.at(memory.positions), {N}},
+                        .weights = {arena.at(memory.batch_weights), {N}},
+                        .cu_seqlens = {arena.at(memory.cu_seqlens), {memory.micro_batch_sequences + 1}}};
+  const ParameterBuffers parameters{.layout = &memory.layout,
+                                    .weights = {arena.at(memory.weights), {P}},
+                                    .gradients = {arena.at(memory.gradients), {P}}};
+  Decoder decoder(ctx, s.model, memory.decoder, arena);
+  for (const bool accumulate : {false, true}) {
+    EXPECT_TRUE(decoder.forward_backward(parameters, batch, accumulate, {arena.at(memory.scalars), {1}}));
+  }
+}
+
+TEST(TrainMemory, EveryProductOfAStepIsPlanned) {
+  TrainSettings s = small_settings();
+  for (const int64_t length : {32, 128, 256}) {
+    s.data.sequence_length = length;
+    for (const int threads : {1, 2, 3}) {
+      Context ctx(threads);
+      const TrainMemory memory = plan_training(s, 6);
+      const int64_t planned = estimate_memory(ctx, memory, s, 0).total_bytes();
+      run_passes(ctx, s, memory);
+      EXPECT_EQ(estimate_memory(ctx, memory, s, 0).total_bytes(), planned)
+          << threads << " threads, sequences of " << length;
+    }
+  }
+}
+
 /// Profiles must not change a run's numbers, so they have no part in its micro-batch.
 TEST(TrainMemory, ProfilesTakeWorkspaceAndLeaveTheMicroBatch) {
   TrainSettings plain = small_settings();

@@ -21,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/options.h"
+#include "bench/timing.h"
 #include "keel/base/process.h"
 #include "keel/checkpoint/model_folder.h"
 #include "keel/generate/generator.h"
@@ -32,7 +34,6 @@
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/model/flops.h"
 #include "support/model_files.h"
-#include "timing.h"
 
 namespace keel {
 namespace {
@@ -333,6 +334,15 @@ class Bench {
   std::vector<WeightType> types_;
 };
 
+int run(const nlohmann::json& settings) {
+  const RandomModel folder(config_of(settings));
+  Context ctx(settings["threads"]);
+  const Bench bench(settings, folder, ctx);
+  if (settings["tokens"] > 0) bench.decode();
+  if (settings["prefill"] > 0) bench.prefill();
+  return 0;
+}
+
 }  // namespace
 }  // namespace keel
 
@@ -351,21 +361,5 @@ int main(int argc, char** argv) {
                           {"threads", keel::available_cores()},
                           {"seconds", 3},
                           {"profile", 0}};
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = std::string(argv[i]).substr(2);
-    if (!settings.contains(name)) {
-      std::cerr << "unknown option --" << name << "\n";
-      return 2;
-    }
-    if (settings[name].is_string()) {
-      settings[name] = argv[i + 1];
-    } else {
-      settings[name] = std::stoll(argv[i + 1]);
-    }
-  }
-  const keel::RandomModel folder(keel::config_of(settings));
-  keel::Context ctx(settings["threads"]);
-  const keel::Bench bench(settings, folder, ctx);
-  if (settings["tokens"] > 0) bench.decode();
-  if (settings["prefill"] > 0) bench.prefill();
+  return keel::bench::run_with_options(argc, argv, std::move(settings), keel::run);
 }

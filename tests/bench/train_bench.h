@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "keel/base/error.h"
+#include "bench/options.h"
 #include "keel/train/trainer.h"
 
-// What benchmarks of whole training steps share: a model by a few numbers, tokens, options --NAME VALUE over defaults.
+// What benchmarks of whole training steps share: a model by a few numbers, and tokens.
 namespace keel::bench {
 
 /// A headerless file of pseudo-random ids, removed at the end.
@@ -65,29 +65,6 @@ inline TrainSettings settings_of(const nlohmann::json& a) {
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
-}
-
-/// Replaces defaults by what the command line says, then runs; the exit code.
-template <class Run>
-int run_with_options(int argc, char** argv, nlohmann::json options, Run run) {
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string key = std::string(argv[i]).substr(2);
-    if (!options.contains(key)) {
-      fmt::print(stderr, "unknown option {}\n", argv[i]);
-      return 2;
-    }
-    if (options[key].is_string()) {
-      options[key] = argv[i + 1];
-    } else {
-      options[key] = std::stoll(argv[i + 1]);
-    }
-  }
-  try {
-    return run(options);
-  } catch (const Error& error) {
-    fmt::print(stderr, "{}: error: {}\n", argv[0], error.what());
-    return exit_code(error.kind());
-  }
 }
 
 }  // namespace keel::bench

@@ -26,12 +26,13 @@ View<T, Rank> slice(const View<T, Rank>& x, Rows rows) {
 struct RowBlocks {
   int64_t rows = 0, count = 1, unit = kReductionRows;
 
-  /// About `wanted` rows a block, and where there are enough rows the same number of blocks for each thread.
+  /// About `wanted` rows a block, fewer where threads would be idle, and where there are enough rows the same number of
+  /// blocks for each thread.
   RowBlocks(int64_t N, int64_t wanted, int threads, int64_t unit = kReductionRows) : rows(N), unit(unit) {
     const int64_t units = chunk_count(N, unit);
     count = std::max<int64_t>(1, std::min(chunk_count(N, wanted), units));
     const int64_t even = chunk_count(count, threads) * threads;
-    if (threads > 1 && even <= units) count = even;
+    if (threads > 1) count = std::max<int64_t>(1, std::min(even, units));
   }
   int64_t most_rows() const { return std::min(chunk_count(chunk_count(rows, unit), count) * unit, rows); }
   Rows at(int64_t block) const {

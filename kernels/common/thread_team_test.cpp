@@ -106,6 +106,9 @@ TEST(RowBlocks, BeginOnChunksAndCoverAllRows) {
   }
   EXPECT_EQ(RowBlocks(2048, 256, 2).count, 8);
   EXPECT_EQ(RowBlocks(2048, 700, 2).count, 4) << "the same number for each thread";
+  EXPECT_EQ(RowBlocks(2048, 512, 24).count, 24);
+  EXPECT_EQ(RowBlocks(2048, 512, 64).count, 32) << "as many as can be";
+  EXPECT_EQ(RowBlocks(0, 512, 4).count, 1);
   EXPECT_EQ(RowBlocks(100, 64, 64).count, 2) << "no more than there are chunks";
 }
 

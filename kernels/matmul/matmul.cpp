@@ -81,8 +81,8 @@ struct Split {
 };
 
 /// As many parts as there are threads, where there is enough to do for each. Rows of C, whose operand is read once only,
-/// unless there are too few of them. The depth where that is long and C small: a weight gradient then reads the rows of
-/// each thread in the thread that made them, mostly (common/row_blocks.h).
+/// unless there are too few of them. The depth where that is long and C small: then every row of both operands is read
+/// by one thread only.
 Split split_for(const MatmulShape& s, int threads) {
   constexpr double kFewestFlops = 4e5;  // some microseconds: what it takes to hand over a part
   constexpr int64_t kFewest = 32;

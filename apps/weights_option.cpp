@@ -13,7 +13,7 @@ Option weights_option() {
           .group = "Execution",
           .help =
               "Type of the model's matrices in memory: bf16 takes half the space, q8_0 (8 bits and a scale for 32) "
-              "about a quarter; single tokens come up to two and three times as fast, from rounded weights.",
+              "about a quarter; single tokens come faster, from rounded weights.",
           .brief = false};
 }
 

@@ -17,8 +17,8 @@ KEEL_API extern std::atomic<int> stop_count_value;
 /// are ignored, so that writes fail with an error. The third request ends the process at once (files under their final
 /// names are complete even then). SIGBUS from a mapped file that became shorter, or whose disk failed, ends the process
 /// with one line that begins with "<tool>: error:" and code 4; any other SIGBUS is a bug and stays as it was (all of
-/// them in builds with AddressSanitizer). Called by the thread that takes the signals: it gets a stack for handlers, and
-/// other threads block them.
+/// them in builds with AddressSanitizer). Called by the thread that takes the signals: it gets a stack for handlers;
+/// threads of a ThreadTeam block them.
 KEEL_API void install_signal_handlers(std::string_view tool = "keel");
 
 /// True once a stop was asked for. One relaxed load: fit for inner loops.

@@ -91,8 +91,7 @@ int run(nlohmann::json a) {
     a["products_seconds"] = product_flops / rate;
     a["products_gflops_per_s"] = rate / 1e9;
     a["step_over_products"] = step * rate / product_flops;
-    std::vector<double>
-        shares;  // step by step, of what products reached just before and after it: machines change speed
+    std::vector<double> shares;  // of what products reached just before and after each step: machines change speed
     for (size_t i = 0; i < found.step_seconds.size(); ++i) {
       const double around = (found.product_rates[i] + found.product_rates[i + 1]) / 2;
       shares.push_back(flops / found.step_seconds[i] / around);

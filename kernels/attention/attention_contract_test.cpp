@@ -251,7 +251,7 @@ void compare_pages(const AttentionShape& s, const std::vector<int32_t>& last, in
   }
 }
 
-TEST(Attention, PagesGiveTheBitsOfFlatKeys) {
+TEST(Attention, PagesGiveWhatFlatKeysGive) {
   for (int64_t page_size : {1, 16, 100, 1000}) {
     compare_pages(make_shape({150, 1, 40}, 4, 2, 8), {150, 1, 40}, page_size);
     compare_pages(make_shape({150, 1, 40}, 4, 2, 8), {1, 1, 1}, page_size);

@@ -11,14 +11,14 @@
 namespace keel::KEEL_ISA {
 namespace {
 
-constexpr int64_t kChunk = 128;
+constexpr int64_t kChunk = 256;
 constexpr int64_t kBlockRows = 64;
 constexpr int64_t kScoreStride = kChunk + 16;  // an odd number of cache lines: rows spread over the cache's sets
 
 /// Offsets in the scratch of a thread, in floats.
 struct Layout {
   int64_t width;  ///< head_dim rounded up to whole vectors
-  int64_t keys_transposed, values_transposed, keys, dk, dv, q, d_out, p, ds, lse, delta, token, head, end;
+  int64_t keys_transposed, values_transposed, keys, q, d_out, p, ds, lse, delta, token, head, end;
 
   explicit Layout(int64_t head_dim) : width(round_up(head_dim, kWidth)) {
     int64_t at = 0;
@@ -30,8 +30,6 @@ struct Layout {
     keys_transposed = take(kChunk * head_dim);
     values_transposed = take(kChunk * head_dim);
     keys = take(kChunk * width);
-    dk = take(kChunk * width);
-    dv = take(kChunk * width);
     q = take(kBlockRows * width);
     d_out = take(kBlockRows * width);
     p = take(kBlockRows * kScoreStride);
@@ -52,12 +50,11 @@ struct Block {
   int64_t first_key, keys, first_token, tokens;
   bool is_first;  ///< dq, dk and dv are written, not added to
   int64_t width;
-  float *keys_transposed, *values_transposed;  ///< panels [head_dim, kLanes]; keys times scale log2(e)
+  float *keys_transposed, *values_transposed;  ///< panels [head_dim, kLanes]; keys times scale log2(e), values times scale
   float* key_rows;
-  float *dk, *dv;
   // Of kBlockRows rows at a time:
   int64_t first_row, rows;
-  float *q, *d_out, *p, *ds, *lse, *delta;  ///< lse in base 2
+  float *q, *d_out, *p, *ds, *lse, *delta;  ///< lse in base 2; ds and delta times scale
   int32_t *token, *head;
 
   int64_t query(int64_t row) const { return start + token[row]; }
@@ -70,6 +67,8 @@ struct Block {
     const int64_t last = window > 0 ? smaller(end - 1 + shift + window, tokens) * group - first_row : rows;
     return {larger(first, 0), smaller(last, rows)};
   }
+  /// Whether rows before those at hand see key j of the chunk.
+  bool seen_by_earlier_rows(int64_t j) const { return (j + first_key - first_token) * group < first_row; }
   /// Keys of the chunk that any of rows [begin, end) sees.
   Range keys_seen(int64_t begin, int64_t end) const {
     const int64_t window = a.sizes.window;
@@ -86,13 +85,9 @@ struct Block {
     const auto key = [&](int64_t i) { return b.a.k(first + j + i, b.kv_head); };
     const auto value = [&](int64_t i) { return b.a.v(first + j + i, b.kv_head); };
     transpose_rows(key, count, head_dim, b.a.sizes.scale * kLog2e, b.keys_transposed + j * head_dim);
-    transpose_rows(value, count, head_dim, 1.0F, b.values_transposed + j * head_dim);
+    transpose_rows(value, count, head_dim, b.a.sizes.scale, b.values_transposed + j * head_dim);
   }
   copy_rows(b.a.k(first, b.kv_head), b.a.k.row_stride, b.keys, head_dim, b.key_rows, b.width);
-  for (int64_t i = 0; i < kChunk * b.width; i += kWidth) {
-    store(b.dk + i, Vector{});
-    store(b.dv + i, Vector{});
-  }
 }
 
 KEEL_INLINE float dot(const float* x, const float* y, int64_t n) {
@@ -118,7 +113,7 @@ KEEL_INLINE float dot(const float* x, const float* y, int64_t n) {
     const float* lse = a.lse + head * a.sizes.tokens + n;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t r = first + i * b.group;
-      b.delta[r] = delta[i];
+      b.delta[r] = delta[i] * a.sizes.scale;
       b.lse[r] = lse[i] * kLog2e;
       b.token[r] = static_cast<int32_t>(b.first_token + token + i);
       b.head[r] = static_cast<int32_t>(head);
@@ -135,7 +130,9 @@ KEEL_INLINE float dot(const float* x, const float* y, int64_t n) {
   }
 }
 
-/// P = 2^(q k - lse) (0 where masked) and dS = P (d_out v - delta) for one tile of rows and a panel of keys.
+/// P = 2^(q k - lse) (0 where masked) and dS = P (d_out v - delta) for a tile of rows and the first vectors of a panel of
+/// keys.
+template <int vectors>
 [[gnu::noinline]] void score_tile(Block& b, int64_t r, int64_t panel) {
   const int64_t head_dim = b.a.sizes.head_dim;
   const int64_t window = b.a.sizes.window;
@@ -143,23 +140,23 @@ KEEL_INLINE float dot(const float* x, const float* y, int64_t n) {
   float* p = b.p + r * kScoreStride + panel;
   float* ds = b.ds + r * kScoreStride + panel;
 
-  Vector c[kTileRows][kTileVectors];
+  Vector c[kTileRows][vectors];
   clear(c);
   multiply(b.q + r * b.width, b.width, b.keys_transposed + panel * head_dim, kLanes, head_dim, c);
 #pragma GCC unroll 16
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) {
+    for (int v = 0; v < vectors; ++v) {
       c[i][v] = exp2_vector(at_most(c[i][v] - b.lse[r + i], Vector{}));
     }
   }
-  if (first + kLanes - 1 > b.token[r] || (window > 0 && b.token[r + kTileRows - 1] - first >= window)) {
+  if (first + vectors * kWidth - 1 > b.token[r] || (window > 0 && b.token[r + kTileRows - 1] - first >= window)) {
     const int32_t reach = window > 0 ? static_cast<int32_t>(window) : INT32_MAX;
     const VectorInt lane = lane_numbers(Lanes{});
 #pragma GCC unroll 16
     for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
-      for (int v = 0; v < kTileVectors; ++v) {
+      for (int v = 0; v < vectors; ++v) {
         const VectorInt distance = b.token[r + i] - (lane + static_cast<int32_t>(first + v * kWidth));
         c[i][v] = (distance >= 0) & (distance < reach) ? c[i][v] : Vector{};
       }
@@ -168,49 +165,63 @@ KEEL_INLINE float dot(const float* x, const float* y, int64_t n) {
 #pragma GCC unroll 16
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) store(p + i * kScoreStride + v * kWidth, c[i][v]);
+    for (int v = 0; v < vectors; ++v) store(p + i * kScoreStride + v * kWidth, c[i][v]);
   }
   clear(c);
   multiply(b.d_out + r * b.width, b.width, b.values_transposed + panel * head_dim, kLanes, head_dim, c);
 #pragma GCC unroll 16
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) {
+    for (int v = 0; v < vectors; ++v) {
       store(ds + i * kScoreStride + v * kWidth, load(p + i * kScoreStride + v * kWidth) * (c[i][v] - b.delta[r + i]));
     }
   }
 }
 
-/// to[j, :] += sum over the rows of s[row, j] rows[row, :]  for the chunk's keys j: dv from P and d_out, dk from dS and
-/// q.
-[[gnu::noinline]] void add_keys_gradient(const Block& b, const float* s, const float* rows, float* to) {
+/// The scores of the rows at hand that see keys of a panel. What no row of a tile sees is left as it was: nobody reads it.
+void score_panel(Block& b, int64_t panel) {
+  const Range seeing = b.rows_seeing(panel, panel + kLanes);
+  for (int64_t r = round_down(seeing.begin, kTileRows); r < seeing.end; r += kTileRows) {
+    if (b.token[r + kTileRows - 1] < b.first_key + panel + kWidth)
+      score_tile<1>(b, r, panel);
+    else
+      score_tile<kTileVectors>(b, r, panel);
+  }
+}
+
+/// to[0 .. n) = x, or += with `add`.
+KEEL_INLINE void put(float* to, int64_t n, Vector x, bool add) {
+  if (add) x += load_first(to, n);
+  store_first(to, n, x);
+}
+
+/// to[key] = sum over the rows at hand of s[row, key] rows[row, :], added to what earlier rows left, for the chunk's
+/// keys: dv from P and d_out, dk from dS and q.
+[[gnu::noinline]] void add_keys_gradient(const Block& b, const float* s, const float* rows, const HeadRows<float>& to) {
+  const int64_t head_dim = b.a.sizes.head_dim;
   for (int64_t j = 0; j < b.keys; j += kTileRows) {
     const Range seeing = b.rows_seeing(j, j + kTileRows);
     if (seeing.begin >= seeing.end) continue;
+    const bool add = !b.is_first || b.seen_by_earlier_rows(j);
+    const int64_t count = smaller(kTileRows, b.keys - j);
+    float* first = to(b.start + b.first_key + j, b.kv_head);
     for_column_tiles(
         b.width, [&]<int vectors>(int64_t d) __attribute__((always_inline)) {
           Vector c[kTileRows][vectors];
-#pragma GCC unroll 16
-          for (int i = 0; i < kTileRows; ++i) {
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors; ++v) c[i][v] = load(to + (j + i) * b.width + d + v * kWidth);
-          }
+          clear(c);
           multiply_transposed(s + seeing.begin * kScoreStride + j, kScoreStride, rows + seeing.begin * b.width + d,
                               b.width, seeing.end - seeing.begin, c);
 #pragma GCC unroll 16
           for (int i = 0; i < kTileRows; ++i) {
+            if (i >= count) break;
 #pragma GCC unroll 4
-            for (int v = 0; v < vectors; ++v) store(to + (j + i) * b.width + d + v * kWidth, c[i][v]);
+            for (int v = 0; v < vectors; ++v) {
+              const int64_t at = d + v * kWidth;
+              if (at < head_dim) put(first + i * to.row_stride + at, head_dim - at, c[i][v], add);
+            }
           }
         });
   }
-}
-
-/// to[0 .. n) = factor x, or += with `add`.
-KEEL_INLINE void put(float* to, int64_t n, Vector x, float factor, bool add) {
-  x *= factor;
-  if (add) x += load_first(to, n);
-  store_first(to, n, x);
 }
 
 [[gnu::noinline]] void add_query_gradient(const Block& b) {
@@ -233,25 +244,11 @@ KEEL_INLINE void put(float* to, int64_t n, Vector x, float factor, bool add) {
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; ++v) {
               const int64_t at = d + v * kWidth;
-              if (at < head_dim) put(to[i] + at, head_dim - at, c[i][v], b.a.sizes.scale, !b.is_first);
+              if (at < head_dim) put(to[i] + at, head_dim - at, c[i][v], !b.is_first);
             }
           }
         });
   }
-}
-
-/// Writes or adds factor * from to the chunk's keys.
-KEEL_INLINE void put_keys(const Block& b, const float* from, float factor, const HeadRows<float>& x) {
-  float* to = x(b.start + b.first_key, b.kv_head);
-  for_each_vector(
-      b.keys, b.a.sizes.head_dim, [&](int64_t j, int64_t d, int64_t lanes) __attribute__((always_inline)) {
-        put(to + j * x.row_stride + d, lanes, load(from + j * b.width + d), factor, !b.is_first);
-      });
-}
-
-[[gnu::noinline]] void finish(const Block& b) {
-  put_keys(b, b.dk, b.a.sizes.scale, b.a.dk);
-  put_keys(b, b.dv, 1.0F, b.a.dv);
 }
 
 /// Rows of the batch that hold kBlockRows rows of a block from first_row on.
@@ -293,16 +290,12 @@ void differentiate(Block& b, const Block& next) {
       else if (next.keys > 0 && next.tokens > 0)
         prefetch_rows(next, 0, panel, panels);
       if (next.keys > 0 && next.tokens > 0) prefetch_keys(next, next.a.k, next.a.v, part, parts);
-      const Range seeing = b.rows_seeing(panel * kLanes, (panel + 1) * kLanes);
-      for (int64_t r = round_down(seeing.begin, kTileRows); r < seeing.end; r += kTileRows) {
-        score_tile(b, r, panel * kLanes);
-      }
+      score_panel(b, panel * kLanes);
     }
-    add_keys_gradient(b, b.p, b.d_out, b.dv);
-    add_keys_gradient(b, b.ds, b.q, b.dk);
+    add_keys_gradient(b, b.p, b.d_out, b.a.dv);
+    add_keys_gradient(b, b.ds, b.q, b.a.dk);
     add_query_gradient(b);
   }
-  finish(b);
 }
 
 Block make_block(const AttentionBackward& a, const Blocks::Place& place, int64_t step, int64_t kv_head,
@@ -324,8 +317,6 @@ Block make_block(const AttentionBackward& a, const Blocks::Place& place, int64_t
           .keys_transposed = scratch + layout.keys_transposed,
           .values_transposed = scratch + layout.values_transposed,
           .key_rows = scratch + layout.keys,
-          .dk = scratch + layout.dk,
-          .dv = scratch + layout.dv,
           .first_row = 0,
           .rows = 0,
           .q = scratch + layout.q,

@@ -117,6 +117,7 @@ TEST(Attention, LengthsAroundTiles) {
   compare(make_shape({255}, 1, 1, 16));
   compare(make_shape({257}, 1, 1, 16));
   compare(make_shape({300}, 2, 2, 4));
+  compare(make_shape({513}, 2, 1, 4));
   // Enough rows for the largest blocks with one thread, and for smaller ones with more.
   compare(make_shape({300, 200}, 4, 2, 8));
   compare(make_shape({350}, 3, 1, 4, 140));
@@ -144,6 +145,7 @@ TEST(Attention, Windows) {
   for (int64_t window : {1, 2, 7, 8, 33, 127, 128, 129, 1000}) compare(make_shape({200, 60}, 2, 1, 8, window));
   compare(make_shape({400}, 1, 1, 4, 3));
   compare(make_shape({400}, 1, 1, 4, 200));
+  for (int64_t window : {255, 256, 257, 300}) compare(make_shape({600}, 2, 1, 4, window));
   compare(make_shape({30}, 3, 1, 4, std::numeric_limits<int64_t>::max()));
 }
 

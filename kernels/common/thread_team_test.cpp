@@ -86,26 +86,39 @@ TEST(ForRanges, CoverEverythingOnce) {
   }
 }
 
-TEST(RowBlocks, BeginOnChunksAndCoverAllRows) {
+TEST(RowBlocks, PiecesBeginOnChunksAndCoverAllRows) {
   for (int threads : {1, 2, 3, 64}) {
     for (int64_t N : {1, 63, 64, 65, 127, 129, 256, 1000, 2048, 4097}) {
       for (int64_t wanted : {1, 64, 200, 512, 100000}) {
         const RowBlocks blocks(N, wanted, threads);
         int64_t end = 0;
         for (int64_t b = 0; b < blocks.count; ++b) {
-          const Rows rows = blocks.at(b);
-          EXPECT_EQ(rows.begin, end);
-          EXPECT_EQ(rows.begin % kReductionRows, 0);
-          EXPECT_GT(rows.end, rows.begin);
-          end = rows.end;
-          EXPECT_LE(rows.count(), blocks.most_rows());
+          const Rows block = blocks.at(b);
+          EXPECT_LE(block.count(), blocks.most_rows());
+          int64_t pieces = 0;
+          blocks.for_pieces(b, [&](Rows rows) {
+            EXPECT_EQ(rows.block, b);
+            EXPECT_EQ(rows.begin, end);
+            EXPECT_EQ(rows.begin % kReductionRows, 0);
+            EXPECT_EQ(rows.continues, pieces > 0);
+            EXPECT_GT(rows.end, rows.begin);
+            EXPECT_LE(rows.end, block.end);
+            EXPECT_LE(rows.count(), std::max(wanted, kReductionRows));
+            EXPECT_LE(rows.count(), blocks.most_rows_of_piece());
+            end = rows.end;
+            ++pieces;
+          });
+          EXPECT_LE(pieces, blocks.pieces());
+          EXPECT_EQ(end, block.end);
         }
         EXPECT_EQ(end, N) << wanted << ", " << threads;
       }
     }
   }
-  EXPECT_EQ(RowBlocks(2048, 256, 2).count, 8);
-  EXPECT_EQ(RowBlocks(2048, 700, 2).count, 4) << "the same number for each thread";
+  EXPECT_EQ(RowBlocks(2048, 256, 2).count, 2);
+  EXPECT_EQ(RowBlocks(2048, 256, 2).pieces(), 4);
+  EXPECT_EQ(RowBlocks(2048, 256, 1).count, 1);
+  EXPECT_EQ(RowBlocks(2048, 256, 1).pieces(), 8);
   EXPECT_EQ(RowBlocks(2048, 512, 24).count, 24);
   EXPECT_EQ(RowBlocks(2048, 512, 64).count, 32) << "as many as can be";
   EXPECT_EQ(RowBlocks(0, 512, 4).count, 1);

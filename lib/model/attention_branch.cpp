@@ -81,8 +81,7 @@ class AttentionBranches final : public Branches {
     matmul(ctx, slice(dF, rows), call.parameters.matrix(o_proj), slice(d_out_of(N), rows));
     if (call.block_sums == nullptr) return;
     const BlockSums& sums = *call.block_sums;
-    matmul(ctx, slice(dF, rows), slice(out_of(call.slot, N), rows),
-           sums.part(sums.o, call.parameters.d_matrix(o_proj), rows.block), Transpose::a);
+    sums.add(ctx, sums.o, call.parameters.d_matrix(o_proj), rows, slice(dF, rows), slice(out_of(slot, N), rows));
   }
 
   void mix_backward(Context& ctx, const BranchCall& call, Rows rows) override {
@@ -107,8 +106,7 @@ class AttentionBranches final : public Branches {
     matmul(ctx, d_qkv, call.parameters.matrix(own.q_proj, own.v_proj), slice(du, rows));
     if (call.block_sums == nullptr) return;
     const BlockSums& sums = *call.block_sums;
-    matmul(ctx, d_qkv, slice(u, rows),
-           sums.part(sums.qkv, call.parameters.d_matrix(own.q_proj, own.v_proj), rows.block), Transpose::a);
+    sums.add(ctx, sums.qkv, call.parameters.d_matrix(own.q_proj, own.v_proj), rows, d_qkv, slice(u, rows));
   }
 
   void add_mix_gradients(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2> dF) override {
@@ -117,7 +115,7 @@ class AttentionBranches final : public Branches {
     const int64_t N = dF.extent(0);
     const View<float, 2> d_o = p.d_matrix(own.o_proj);
     if (call.block_sums != nullptr) {
-      sum_products(ctx, call.block_sums->all(call.block_sums->o, d_o), d_o, accumulate);
+      call.block_sums->add_up(ctx, call.block_sums->o, d_o, accumulate);
     } else {
       matmul(ctx, dF, out_of(call.slot, N), d_o, Transpose::a, accumulate);
     }
@@ -132,7 +130,7 @@ class AttentionBranches final : public Branches {
     const int64_t N = u.extent(0);
     const View<float, 2> d_in = p.d_matrix(own.q_proj, own.v_proj);
     if (call.block_sums != nullptr) {
-      sum_products(ctx, call.block_sums->all(call.block_sums->qkv, d_in), d_in, accumulate);
+      call.block_sums->add_up(ctx, call.block_sums->qkv, d_in, accumulate);
     } else {
       matmul(ctx, d_qkv_of(N), u, d_in, Transpose::a, accumulate);
     }

@@ -8,6 +8,7 @@
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/row_blocks.h"
 #include "keel/model/arena.h"
+#include "keel/model/block_sums.h"
 #include "keel/model/decoder_options.h"
 #include "keel/model/flat_batch.h"
 #include "keel/model/model_config.h"
@@ -15,19 +16,6 @@
 #include "keel/model/sublayers.h"
 
 namespace keel {
-
-/// Where blocks of rows leave their parts of weight gradients, [blocks, out, in] each, before these are added up.
-struct BlockSums {
-  int64_t blocks = 0;
-  float *qkv = nullptr, *o = nullptr, *gate_up = nullptr, *down = nullptr;
-
-  View<float, 2> part(float* sums, const View<float, 2>& gradient, int64_t block) const {
-    return {sums + block * gradient.size(), gradient.extents()};
-  }
-  View<const float, 3> all(const float* sums, const View<float, 2>& gradient) const {
-    return {sums, {blocks, gradient.extent(0), gradient.extent(1)}};
-  }
-};
 
 /// One branch in one pass. Slot i keeps what sublayer i of the list needs for its backward pass; the plan may give several
 /// the same memory.

@@ -22,10 +22,15 @@ int64_t logits_rows(int64_t vocab_size, int64_t max_tokens) {
   return std::min(rows, max_tokens);
 }
 
+/// Columns of a block's matrices [.., hidden_size] (or their transposes) together.
+int64_t block_columns(const ModelConfig& c) {
+  return 2 * c.query_size() + 2 * c.key_value_size() + 3 * c.intermediate_size;
+}
+
 }  // namespace
 
 RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int64_t sequence_length, int threads) {
-  constexpr int64_t kBytes = int64_t{3} << 20, kFewest = 128, kMost = 512;
+  constexpr int64_t kBytes = int64_t{3} << 20, kFewest = 128, kMost = 512;  // of a piece
   constexpr int64_t kTooLong = 4;  // sequences, of the wanted rows
   constexpr double kTooUneven = 1.1;
   const int64_t columns = 3 * config.intermediate_size + 4 * config.hidden_size;
@@ -38,25 +43,28 @@ RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int64_t seque
   return {N, wanted, threads};
 }
 
+bool decoder_sums_by_blocks(const ModelConfig& config, const RowBlocks& blocks) {
+  const int64_t pieces = blocks.count * blocks.pieces();
+  const int64_t operands = blocks.rows * (block_columns(config) + 4 * config.hidden_size);
+  return pieces > 1 && 2 * pieces * config.hidden_size * block_columns(config) < operands;
+}
+
 int64_t decoder_block_sums(const ModelConfig& config, const RowBlocks& blocks) {
-  const int64_t d = config.hidden_size, q = config.query_size(), projections = q + 2 * config.key_value_size(),
-                F = config.intermediate_size;
-  const int64_t gradients = d * (projections + q + 3 * F);
-  const int64_t operands = blocks.rows * (projections + q + 3 * F + 4 * d);
-  return blocks.count > 1 && 2 * blocks.count * gradients < operands ? 2 * blocks.count * gradients : 0;
+  if (blocks.count == 1 || !decoder_sums_by_blocks(config, blocks)) return 0;
+  return 2 * blocks.count * config.hidden_size * block_columns(config);
 }
 
 int64_t decoder_scratch_bytes(const Context& ctx, const ModelConfig& config, const DecoderPlan& plan,
                               const RowBlocks& blocks) {
-  const int64_t rows = std::max(mlp_scratch_bytes(config.intermediate_size, blocks.most_rows()),
-                                stream_scratch_bytes(plan.stream, config.hidden_size, blocks.most_rows()));
+  const int64_t rows = std::max(mlp_scratch_bytes(config.intermediate_size, blocks.most_rows_of_piece()),
+                                stream_scratch_bytes(plan.stream, config.hidden_size, blocks.most_rows_of_piece()));
   const int64_t attention = attention_memory(ctx, config.head_dim);
   if (blocks.count == 1) return std::max(rows, attention);
   return attention + std::max(ctx.threads() * rows, attention);
 }
 
 int64_t decoder_untouched_bytes(const ModelConfig& config, const DecoderPlan& plan, const RowBlocks& blocks) {
-  return decoder_block_sums(config, blocks) > 0 ? plan.mlp.whole_batch_bytes() : 0;
+  return decoder_sums_by_blocks(config, blocks) ? plan.mlp.whole_batch_bytes() : 0;
 }
 
 DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers, const DecoderOptions& options,
@@ -106,13 +114,14 @@ RowBlocks Decoder::row_blocks(int64_t N) const {
   return decoder_row_blocks(config_, N, plan_.options.max_positions, ctx_.threads());
 }
 
-/// Whether each block holds whole sequences, so that a thread takes its rows through attention too.
+/// Whether each piece holds whole sequences, so that a thread takes its rows through attention too.
 bool Decoder::holds_sequences(const RowBlocks& blocks, const FlatBatch& batch) {
   if (batch.page_table) return false;
+  bool all = true;
   for (int64_t block = 0; block < blocks.count; ++block) {
-    if (!batch.sequences_of(blocks.at(block))) return false;
+    blocks.for_pieces(block, [&](Rows piece) { all = all && batch.sequences_of(piece); });
   }
-  return true;
+  return all;
 }
 
 View<const float, 2> Decoder::stream(int64_t i) const {
@@ -187,9 +196,11 @@ void Decoder::zero_sparse_gradients(const ParameterBuffers& p) {
   }
 }
 
-std::array<BlockSums, 2> Decoder::block_sums(const RowBlocks& blocks) {
+std::array<BlockSums, 2> Decoder::block_sums(const RowBlocks& blocks, bool accumulate) {
+  if (!decoder_sums_by_blocks(config_, blocks)) return {};
+  const BlockSums single{.blocks = 1, .accumulate = accumulate};
+  if (blocks.count == 1) return {single, single};
   const int64_t floats = decoder_block_sums(config_, blocks);
-  if (floats == 0) return {};
   if (std::ssize(block_sums_) < floats) block_sums_.resize(floats);
   const int64_t d = config_.hidden_size, q = config_.query_size(), F = config_.intermediate_size;
   std::array<BlockSums, 2> both;
@@ -210,7 +221,7 @@ bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch
   if (!accumulate) zero_sparse_gradients(p);
   head(p, batch, scalars, nll, stream_->branch_input_gradient(n), p.d_matrix(p.layout->head));
   const RowBlocks blocks = row_blocks(N);
-  const std::array<BlockSums, 2> sums = block_sums(blocks);
+  const std::array<BlockSums, 2> sums = block_sums(blocks, accumulate);
   const Pass pass{.parameters = p,
                   .batch = batch,
                   .observer = observer,

@@ -39,13 +39,17 @@ struct DecoderPlan {
 KEEL_API DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublayers,
                                   const DecoderOptions& options, ArenaPlan& arena);
 
-/// How the rows of a batch are cut for what works on rows alone: blocks whose activations of a sublayer fit a second-level
-/// cache, but not so few rows that products lose speed. Blocks of whole sequences, where these all have sequence_length
+/// How the rows of a batch are cut for what works on rows alone: pieces whose activations of a sublayer fit a second-level
+/// cache, but not of so few rows that products lose speed. Pieces of whole sequences, where these all have sequence_length
 /// tokens and that is about as good.
 KEEL_API RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int64_t sequence_length, int threads);
 
-/// Floats in which blocks of rows leave their parts of weight gradients, those of two sublayers of each kind, beside the
-/// plan; 0 where a product over all rows reads less memory. Each block's part is made while its rows lie in the cache.
+/// Whether weight gradients are added up piece by piece, while the rows of a piece lie in the cache, and not made by one
+/// product over all rows at last: where that moves less memory.
+KEEL_API bool decoder_sums_by_blocks(const ModelConfig& config, const RowBlocks& blocks);
+
+/// Floats in which blocks of rows then leave their parts of weight gradients, those of two sublayers of each kind, beside
+/// the plan.
 KEEL_API int64_t decoder_block_sums(const ModelConfig& config, const RowBlocks& blocks);
 
 /// Bytes of scratch in the context and those of its threads.
@@ -116,7 +120,7 @@ class KEEL_API Decoder {
             View<float, 1> nll, View<float, 2> dx, View<float, 2> dW);
   RowBlocks row_blocks(int64_t N) const;
   static bool holds_sequences(const RowBlocks& blocks, const FlatBatch& batch);
-  std::array<BlockSums, 2> block_sums(const RowBlocks& blocks);
+  std::array<BlockSums, 2> block_sums(const RowBlocks& blocks, bool accumulate);
   template <class Step, class OnRows>
   bool run_rows(const RowBlocks& blocks, const Step& begin, const std::vector<Step>& ends, OnRows on_rows);
   static std::vector<ForwardStep> stretches(const ForwardStep& begin, const ForwardStep& until);

@@ -1,4 +1,4 @@
-// Blocks of whole sequences that pass through all sublayers one after another, against blocks that cut sequences.
+// Pieces of whole sequences that pass through all sublayers one after another, against pieces that cut sequences.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using decoder_testing::Case;
 
-constexpr int64_t kLength = 128, kSequences = 8, kTokens = kLength * kSequences;
+constexpr int64_t kLength = 128, kSequences = 16, kTokens = kLength * kSequences;
 
 Case many_sequences(const ModelConfig& config, int64_t sequence_length, int64_t segment = 0,
                     ActivationType activations = ActivationType::fp32) {
@@ -78,12 +78,17 @@ void expect_same_as_with_cut_sequences(const ModelConfig& config, int64_t segmen
                                        ActivationType activations = ActivationType::fp32) {
   Case cut = many_sequences(config, kTokens, segment, activations),
        whole = many_sequences(config, kLength, segment, activations);
-  for (const int threads : {2, 4}) {
+  Result single_pieces;
+  for (const int threads : {4, 2, 1}) {
     Context ctx(threads);
     const RowBlocks blocks = decoder_row_blocks(whole.config, kTokens, kLength, threads);
     ASSERT_EQ(blocks.count, threads);
+    ASSERT_EQ(blocks.pieces(), 4 / threads);
     for (int64_t block = 0; block < blocks.count; ++block) ASSERT_EQ(blocks.at(block).begin % kLength, 0);
-    expect_equal_but_for_rounding(whole, run(cut, ctx), run(whole, ctx));
+    const Result result = run(cut, ctx);
+    if (threads == 4) single_pieces = result;
+    expect_equal_but_for_rounding(whole, single_pieces, result);
+    expect_equal_but_for_rounding(whole, single_pieces, run(whole, ctx));
   }
 }
 
@@ -118,10 +123,10 @@ TEST(DecoderBlocks, BiasesAndNormsOfHeadsToo) {
 void expect_same_bits_in_each_run(const std::string& scheme, ActivationType activations) {
   Case c = many_sequences(narrow(scheme), kLength, 0, activations),
        recomputed = many_sequences(narrow(scheme), kLength, 3, activations);
-  for (const int threads : {2, 4}) {
+  for (const int threads : {1, 2, 4}) {
     Context ctx(threads);
     const Result first = run(c, ctx);
-    for (int i = 0; i < 20; ++i) ASSERT_TRUE(run(c, ctx) == first) << "threads " << threads << ", run " << i;
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(run(c, ctx) == first) << "threads " << threads << ", run " << i;
     EXPECT_TRUE(run(recomputed, ctx) == first) << "in segments";
   }
 }

@@ -38,19 +38,21 @@ struct Decoder::BackwardStep {
   bool operator==(const BackwardStep&) const = default;
 };
 
-/// Takes every block of rows from step `begin` through stretches that end before each of `ends`, each on one thread, so
-/// that what a step leaves in the cache is what the next one reads; blocks do not wait for each other. False if
-/// interrupted.
+/// Takes every block of rows from step `begin` through stretches that end before each of `ends`, on one thread and piece
+/// by piece, so that what a step leaves in the cache is what the next one reads; blocks do not wait for each other. False
+/// if interrupted.
 template <class Step, class OnRows>
 bool Decoder::run_rows(const RowBlocks& blocks, const Step& begin, const std::vector<Step>& ends, OnRows on_rows) {
-  const auto run = [&](Context& ctx, int64_t stretch, Rows rows) {
-    for (Step step = stretch == 0 ? begin : ends[stretch - 1]; step != ends[stretch]; step.advance()) {
-      on_rows(ctx, step, rows);
-    }
+  const auto run = [&](Context& ctx, int64_t stretch, int64_t block) {
+    blocks.for_pieces(block, [&](Rows rows) {
+      for (Step step = stretch == 0 ? begin : ends[stretch - 1]; step != ends[stretch]; step.advance()) {
+        on_rows(ctx, step, rows);
+      }
+    });
   };
   if (blocks.count == 1) {
     for (int64_t stretch = 0; stretch < std::ssize(ends); ++stretch) {
-      run(ctx_, stretch, blocks.at(0));
+      run(ctx_, stretch, 0);
       if (interrupted_ && interrupted_()) return false;
     }
     return true;
@@ -60,7 +62,7 @@ bool Decoder::run_rows(const RowBlocks& blocks, const Step& begin, const std::ve
     const int64_t stretch = task / blocks.count, block = task % blocks.count;
     if (!tasks_.wait(block, stretch)) return;
     if (thread == 0 && interrupted_ && interrupted_()) stops = true;
-    if (!stops) run(ctx_.worker(thread), stretch, blocks.at(block));
+    if (!stops) run(ctx_.worker(thread), stretch, block);
     tasks_.report(block);
   });
   return !stops && !(interrupted_ && interrupted_());
@@ -187,9 +189,11 @@ bool Decoder::run_backward_in_order(const Pass& pass, int64_t first, int64_t end
     if (!tasks_.wait(passed(block), group) || !tasks_.wait(added, group - 1)) return;
     if (thread == 0 && interrupted_ && interrupted_()) stops = true;
     const BackwardStep until{ends[group + 1] - 1, BackwardStep::join};
-    for (BackwardStep step{ends[group] - 1, BackwardStep::join}; !stops && step != until; step.advance()) {
-      backward_step(ctx_.worker(thread), pass, group, step, pass.blocks.at(block));
-    }
+    pass.blocks.for_pieces(block, [&](Rows rows) {
+      for (BackwardStep step{ends[group] - 1, BackwardStep::join}; !stops && step != until; step.advance()) {
+        backward_step(ctx_.worker(thread), pass, group, step, rows);
+      }
+    });
     tasks_.report(passed(block));
     tasks_.report(passed_group(group));
   };

@@ -70,9 +70,8 @@ class MlpBranches final : public Branches {
     matmul(ctx, d_gate_up, p.matrix(own.gate_proj, own.up_proj), slice(du, rows));
     if (whole) return;
     const BlockSums& sums = *call.block_sums;
-    matmul(ctx, slice(dF, rows), h, sums.part(sums.down, p.d_matrix(own.down_proj), rows.block), Transpose::a);
-    matmul(ctx, d_gate_up, slice(u, rows), sums.part(sums.gate_up, p.d_matrix(own.gate_proj, own.up_proj), rows.block),
-           Transpose::a);
+    sums.add(ctx, sums.down, p.d_matrix(own.down_proj), rows, slice(dF, rows), h);
+    sums.add(ctx, sums.gate_up, p.d_matrix(own.gate_proj, own.up_proj), rows, d_gate_up, slice(u, rows));
   }
 
   void add_mix_gradients(Context&, const BranchCall&, bool, View<const float, 2>) override {}
@@ -86,8 +85,8 @@ class MlpBranches final : public Branches {
     const View<float, 2> d_down = p.d_matrix(own.down_proj), d_in = p.d_matrix(own.gate_proj, own.up_proj);
     if (call.block_sums != nullptr) {
       const BlockSums& sums = *call.block_sums;
-      sum_products(ctx, sums.all(sums.down, d_down), d_down, accumulate);
-      sum_products(ctx, sums.all(sums.gate_up, d_in), d_in, accumulate);
+      sums.add_up(ctx, sums.down, d_down, accumulate);
+      sums.add_up(ctx, sums.gate_up, d_in, accumulate);
     } else {
       matmul(ctx, dF, h_of(N), d_down, Transpose::a, accumulate);
       matmul(ctx, d_gate_up, u, d_in, Transpose::a, accumulate);

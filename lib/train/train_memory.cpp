@@ -127,18 +127,21 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
   constexpr int64_t kThreadBytes = 256 << 10;  // of its stack and heap
   const RowBlocks blocks =
       decoder_row_blocks(settings.model, memory.decoder.options.max_tokens, settings.sequence_length(), ctx.threads());
-  const int64_t block_sums = decoder_block_sums(settings.model, blocks);
+  const bool sums_by_blocks = decoder_sums_by_blocks(settings.model, blocks);
   std::vector<MatmulShape> shapes, of_workers;
   for (const TrainingProduct& product : training_products(settings, memory.micro_batch_sequences)) {
     const bool is_gradient = product.shape.transpose == Transpose::a;
-    if (!product.of_rows || blocks.count == 1 || (is_gradient && block_sums == 0)) {
+    if (!product.of_rows || (is_gradient && !sums_by_blocks)) {
       shapes.push_back(product.shape);
       continue;
     }
     for (int64_t block = 0; block < blocks.count; ++block) {
-      of_workers.push_back(product.shape);
-      (is_gradient ? of_workers.back().k : of_workers.back().m) = blocks.at(block).count();
-      of_workers.back().accumulate = false;
+      blocks.for_pieces(block, [&](Rows piece) {
+        MatmulShape shape = product.shape;
+        (is_gradient ? shape.k : shape.m) = piece.count();
+        shape.accumulate = is_gradient && (piece.continues || (blocks.count == 1 && product.shape.accumulate));
+        (blocks.count == 1 ? shapes : of_workers).push_back(shape);
+      });
     }
   }
   int64_t libraries =
@@ -147,7 +150,7 @@ MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory, const Tr
     for (const MatmulShape& shape : sampling_products(settings)) shapes.push_back(shape);
     libraries += sample_sizes(settings).host_bytes(settings.model.vocab_size);
   }
-  libraries += block_sums * static_cast<int64_t>(sizeof(float));
+  libraries += decoder_block_sums(settings.model, blocks) * static_cast<int64_t>(sizeof(float));
   libraries += decoder_scratch_bytes(ctx, settings.model, memory.decoder, blocks);
   return {.arena_bytes = memory.arena.total_bytes() - decoder_untouched_bytes(settings.model, memory.decoder, blocks),
           .library_bytes = libraries + matmul_memory(ctx, shapes, of_workers)};

@@ -8,6 +8,12 @@
 namespace keel {
 
 enum class Transpose { none, a, b, both };
+inline bool transposes_a(Transpose t) {
+  return t == Transpose::a || t == Transpose::both;
+}
+inline bool transposes_b(Transpose t) {
+  return t == Transpose::b || t == Transpose::both;
+}
 
 /// C = op(A) op(B)  or, with accumulate,  C += op(A) op(B).   op transposes what `transpose` names.
 /// After op: A [m, k], B [k, n], C [m, n]; fp32, sums in fp32. Rows may be strided, the last axis is contiguous

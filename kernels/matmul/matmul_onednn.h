@@ -10,13 +10,6 @@
 
 namespace keel {
 
-inline bool transposes_a(Transpose t) {
-  return t == Transpose::a || t == Transpose::both;
-}
-inline bool transposes_b(Transpose t) {
-  return t == Transpose::b || t == Transpose::both;
-}
-
 /// On the calling thread, with what is cached in `worker`. No extent is 0, and strides are those of the matrices as
 /// stored (columns, for a single row).
 void matmul_onednn(Context& worker, const MatmulShape& shape, const float* a, const float* b, float* c);

@@ -18,13 +18,6 @@ using testing::Random;
 
 constexpr Transpose kTransposes[] = {Transpose::none, Transpose::a, Transpose::b, Transpose::both};
 
-bool transposes_a(Transpose t) {
-  return t == Transpose::a || t == Transpose::both;
-}
-bool transposes_b(Transpose t) {
-  return t == Transpose::b || t == Transpose::both;
-}
-
 /// One product: matrices as stored, in buffers with `pad` elements after each row and `misalign` before the first.
 struct Case {
   int64_t m, n, k;

@@ -22,7 +22,8 @@ enum class ConfigType {
   real,
   text,
   choice,        ///< one of `choices`
-  size,          ///< integer >= 0, also as text "8GB", "1Gi" (quantity.h)
+  size,          ///< bytes: integer >= 0, also as text "8GB", "1Gi" (quantity.h)
+  amount,        ///< integer >= 0, also as text "100B", "1k" (quantity.h)
   duration,      ///< seconds >= 0, also as text "2h30m"
   integer_list,  ///< each element within minimum .. maximum
   real_list,
@@ -114,8 +115,8 @@ class KEEL_API Config {
   /// Values; Error(config) "train.steps must be given" if absent. A word of `choices` is not a number: ask is_word
   /// first.
   bool boolean(std::string_view key) const;
-  int64_t integer(std::string_view key) const;   ///< also size
-  double real(std::string_view key) const;       ///< also integer, size, duration
+  int64_t integer(std::string_view key) const;   ///< also size, amount
+  double real(std::string_view key) const;       ///< also integer, size, amount, duration
   std::string text(std::string_view key) const;  ///< also choice, and the words of other types
   std::vector<int64_t> integers(std::string_view key) const;
   std::vector<double> reals(std::string_view key) const;

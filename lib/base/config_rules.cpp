@@ -43,6 +43,8 @@ std::string describe_type(const ConfigKey& key) {
       return "one of " + join(key.choices);
     case ConfigType::size:
       return "a size such as 4096, 8GB or 512MiB";
+    case ConfigType::amount:
+      return "a count such as 4096, 100k, 10B or 1Ki";
     case ConfigType::duration:
       return "a duration such as 90, 30m or 2h30m";
     case ConfigType::integer_list:
@@ -104,8 +106,9 @@ bool accept_scalar(const ConfigKey& key, ConfigType type, Json& value) {
     case ConfigType::real:
       return to_real(value) && in_range(key, value.get<double>());
     case ConfigType::size:
-      return (to_quantity(value, parse_size) || to_integer(value)) && value.get<int64_t>() >= 0 &&
-             in_range(key, value.get<double>());
+    case ConfigType::amount:
+      return (to_quantity(value, type == ConfigType::size ? parse_size : parse_amount) || to_integer(value)) &&
+             value.get<int64_t>() >= 0 && in_range(key, value.get<double>());
     case ConfigType::duration:
       return (to_quantity(value, parse_duration) || to_real(value)) && value.get<double>() >= 0 &&
              in_range(key, value.get<double>());
@@ -180,7 +183,7 @@ std::string describe_values(const ConfigKey& key) {
 
 Json value_of_text(const ConfigKey& key, const std::string& text) {
   const bool plain = key.type == ConfigType::text || key.type == ConfigType::choice || key.type == ConfigType::size ||
-                     key.type == ConfigType::duration;
+                     key.type == ConfigType::amount || key.type == ConfigType::duration;
   Json value;
   try {
     value = parse_json(text, "", ErrorKind::config);

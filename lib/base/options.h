@@ -22,7 +22,8 @@ enum class OptionType {
   choice,    ///< one of `choices`
   integer,   ///
   real,      ///
-  size,      ///< "1G", "512MiB" (quantity.h)
+  size,      ///< bytes, "1G", "512MiB" (quantity.h)
+  amount,    ///< a count, "100B", "1k" (quantity.h)
   duration,  ///< seconds, "2h30m"
   file,      ///< completed with files; existence is the tool's business
   directory,

@@ -42,6 +42,7 @@ std::string value_name(const Option& option) {
     case OptionType::integer:
     case OptionType::real:
     case OptionType::size:
+    case OptionType::amount:
       return "N";
     case OptionType::duration:
       return "TIME";
@@ -76,6 +77,9 @@ ConfigKey rule_of(const Option& option) {
       break;
     case OptionType::size:
       rule.type = ConfigType::size;
+      break;
+    case OptionType::amount:
+      rule.type = ConfigType::amount;
       break;
     case OptionType::duration:
       rule.type = ConfigType::duration;
@@ -250,6 +254,8 @@ OptionType option_type_of(ConfigType type) {
       return OptionType::real;
     case ConfigType::size:
       return OptionType::size;
+    case ConfigType::amount:
+      return OptionType::amount;
     case ConfigType::duration:
       return OptionType::duration;
     case ConfigType::choice:
@@ -306,7 +312,7 @@ std::string device_of(const Options& options) {
 
 Json describe_options(const Tool& tool) {
   static constexpr const char* kTypes[] = {"flag", "text",     "choice", "integer",  "real",
-                                           "size", "duration", "file",   "directory"};
+                                           "size", "amount",  "duration", "file", "directory"};
   const auto describe = [](const std::vector<Option>& options) {
     Json list = Json::array();
     for (const Option& option : options) {

@@ -29,11 +29,8 @@ char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-/// 1000^n or 1024^n for "", "k", "gi", "GB", ...; 0 for anything else.
-double size_factor(std::string_view suffix) {
-  std::string unit(suffix);
-  std::transform(unit.begin(), unit.end(), unit.begin(), lower);
-  if (!unit.empty() && unit.back() == 'b') unit.pop_back();
+/// 1000^n or 1024^n for "", "k", "gi", ...; 0 for anything else.
+double prefix_factor(std::string_view unit) {
   if (unit.empty()) return 1;
   const size_t power = std::string_view("kmgtp").find(unit[0]);
   if (power == std::string_view::npos || (unit.size() == 2 && unit[1] != 'i') || unit.size() > 2) return 0;
@@ -97,6 +94,26 @@ std::optional<double> parse_clock(std::string_view text) {
   return days * 86400 + seconds;
 }
 
+/// A number with a unit, given in lower case to factor_of, which gives 0 for one that it does not know.
+template <class Factor>
+std::optional<int64_t> parse_with(std::string_view text, Factor factor_of) {
+  size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  if (digits < text.size() && lower(text[digits]) == 'e') {
+    digits = std::min(text.find_first_not_of("0123456789+-", digits + 1), text.size());
+  }
+  std::string unit(text.substr(digits));
+  std::transform(unit.begin(), unit.end(), unit.begin(), lower);
+  const double factor = factor_of(unit);
+  if (factor == 1) {
+    if (const auto exact = parse_integer(text.substr(0, digits)); exact && *exact >= 0) return exact;
+  }
+  const auto number = parse_real(text.substr(0, digits));
+  if (!number || factor == 0) return std::nullopt;
+  const double value = *number * factor;
+  if (value < 0 || value >= 0x1p63 || value != std::floor(value)) return std::nullopt;
+  return static_cast<int64_t>(value);
+}
+
 std::string three_digits(double value) {
   const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
   return fmt::format("{:.{}f}", value, decimals);
@@ -118,19 +135,14 @@ std::optional<double> parse_real(std::string_view text) {
 }
 
 std::optional<int64_t> parse_size(std::string_view text) {
-  size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  if (digits < text.size() && lower(text[digits]) == 'e') {
-    digits = std::min(text.find_first_not_of("0123456789+-", digits + 1), text.size());
-  }
-  const double factor = size_factor(text.substr(digits));
-  if (factor == 1) {
-    if (const auto exact = parse_integer(text.substr(0, digits)); exact && *exact >= 0) return exact;
-  }
-  const auto number = parse_real(text.substr(0, digits));
-  if (!number || factor == 0) return std::nullopt;
-  const double value = *number * factor;
-  if (value < 0 || value >= 0x1p63 || value != std::floor(value)) return std::nullopt;
-  return static_cast<int64_t>(value);
+  return parse_with(text, [](std::string_view unit) {
+    if (unit.ends_with('b')) unit.remove_suffix(1);
+    return prefix_factor(unit);
+  });
+}
+
+std::optional<int64_t> parse_amount(std::string_view text) {
+  return parse_with(text, [](std::string_view unit) { return unit == "b" ? 1e9 : prefix_factor(unit); });
 }
 
 std::optional<double> parse_duration(std::string_view text) {

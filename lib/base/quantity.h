@@ -14,9 +14,11 @@ namespace keel {
 KEEL_API std::optional<int64_t> parse_integer(std::string_view text);
 /// A finite decimal number.
 KEEL_API std::optional<double> parse_real(std::string_view text);
-/// A count or a size: a number, perhaps with k, M, G, T, P (powers of 1000), Ki, Mi, Gi, Ti, Pi (powers of 1024),
-/// perhaps with a B after it, any case: "1G", "5GB", "512MiB", "1.5k". Whole and at least 0.
+/// A size in bytes: a number, perhaps with k, M, G, T, P (powers of 1000), Ki, Mi, Gi, Ti, Pi (powers of 1024), perhaps
+/// with a B after it, any case: "1G", "5GB", "512MiB", "1.5k". Whole and at least 0.
 KEEL_API std::optional<int64_t> parse_size(std::string_view text);
+/// A count, the same but for the B, which stands for 10^9 alone: "100B", "1.5k", "2Mi".
+KEEL_API std::optional<int64_t> parse_amount(std::string_view text);
 /// Seconds: "90", "1.5", "30s", "20m", "2h", "1d", "1h30m", "HH:MM:SS", "MM:SS", "D-HH:MM:SS" (as Slurm). At least 0.
 KEEL_API std::optional<double> parse_duration(std::string_view text);
 

@@ -45,6 +45,18 @@ TEST(ParseSize, KnowsUnits) {
   }
 }
 
+TEST(ParseAmount, TakesBForBillion) {
+  EXPECT_EQ(parse_amount("4096"), 4096);
+  EXPECT_EQ(parse_amount("100B"), 100'000'000'000);
+  EXPECT_EQ(parse_amount("1.5b"), 1'500'000'000);
+  EXPECT_EQ(parse_amount("1T"), 1'000'000'000'000);
+  EXPECT_EQ(parse_amount("2Mi"), 2 << 20);
+  EXPECT_EQ(parse_amount("9007199254740993"), 9007199254740993) << "exact beyond 2^53";
+  for (const char* bad : {"", "B", "-1", "5GB", "512MiB", "1BB", "1Bi", "1.5", "1e10B"}) {
+    EXPECT_EQ(parse_amount(bad), std::nullopt) << bad;
+  }
+}
+
 TEST(ParseDuration, KnowsUnitsAndClocks) {
   EXPECT_EQ(parse_duration("90"), 90.0);
   EXPECT_EQ(parse_duration("1.5"), 1.5);

@@ -1,6 +1,7 @@
 #include "keel/base/suggest.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 namespace keel {
@@ -26,15 +27,13 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-/// The one name that `start` is the beginning of; nullptr if none or several are.
-const std::string* only_one_beginning_with(std::string_view start, std::span<const std::string> known) {
+/// The names that `start` is the beginning of; none if it is very short.
+std::vector<std::string> beginning_with(std::string_view start, std::span<const std::string> known) {
   constexpr size_t kShortest = 3;
-  const std::string* found = nullptr;
-  for (const std::string& candidate : known) {
-    if (start.size() < kShortest || !candidate.starts_with(start)) continue;
-    if (found != nullptr) return nullptr;
-    found = &candidate;
-  }
+  std::vector<std::string> found;
+  if (start.size() < kShortest) return found;
+  std::copy_if(known.begin(), known.end(), std::back_inserter(found),
+               [&](const std::string& candidate) { return candidate.starts_with(start); });
   return found;
 }
 
@@ -66,8 +65,11 @@ std::string suggestion(std::string_view name, std::span<const std::string> known
     }
   }
   // "--temp" is the beginning of "--temperature" before it is a misspelt "--help".
-  if (const std::string* beginning = only_one_beginning_with(name, known); beginning != nullptr && best > 1) {
-    nearest = beginning;
+  const std::vector<std::string> beginnings = beginning_with(name, known);
+  if (beginnings.size() == 1 && best > 1) nearest = &beginnings[0];
+  if (beginnings.size() > 1) {
+    nearest = nullptr;
+    known = beginnings;
   }
   if (nearest != nullptr) return "did you mean '" + *nearest + "'?";
   if (known.empty() || known.size() > kFew) return {};

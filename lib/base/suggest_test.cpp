@@ -61,6 +61,7 @@ TEST(QuotedName, IsCutBetweenCharacters) {
 TEST(Suggestion, ABeginningBeforeADistantName) {
   EXPECT_EQ(suggestion("--temp", std::vector<std::string>{"--help", "--temperature"}), "did you mean '--temperature'?");
   EXPECT_EQ(suggestion("pres", std::vector<std::string>{"pre", "presentation"}), "did you mean 'pre'?");
+  EXPECT_EQ(suggestion("a100", std::vector<std::string>{"a100-40", "a100-80", "h100"}), "one of a100-40, a100-80");
 }
 
 }  // namespace

@@ -8,6 +8,10 @@
 
 namespace keel {
 
+/// Sublayers one after the other, one of each kind at most, are a group on the way back; of so many groups sums over rows
+/// wait to be added up, while blocks of rows go ahead.
+inline constexpr int64_t kGroupsKept = 4;
+
 /// Where blocks of rows leave their parts of weight gradients, [blocks, out, in] each, before these are added up. A single
 /// block adds to the gradients themselves.
 struct BlockSums {

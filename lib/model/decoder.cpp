@@ -51,7 +51,7 @@ bool decoder_sums_by_blocks(const ModelConfig& config, const RowBlocks& blocks) 
 
 int64_t decoder_block_sums(const ModelConfig& config, const RowBlocks& blocks) {
   if (blocks.count == 1 || !decoder_sums_by_blocks(config, blocks)) return 0;
-  return 2 * blocks.count * config.hidden_size * block_columns(config);
+  return kGroupsKept * blocks.count * config.hidden_size * block_columns(config);
 }
 
 int64_t decoder_scratch_bytes(const Context& ctx, const ModelConfig& config, const DecoderPlan& plan,
@@ -196,22 +196,23 @@ void Decoder::zero_sparse_gradients(const ParameterBuffers& p) {
   }
 }
 
-std::array<BlockSums, 2> Decoder::block_sums(const RowBlocks& blocks, bool accumulate) {
+std::array<BlockSums, kGroupsKept> Decoder::block_sums(const RowBlocks& blocks, bool accumulate) {
   if (!decoder_sums_by_blocks(config_, blocks)) return {};
   const BlockSums single{.blocks = 1, .accumulate = accumulate};
-  if (blocks.count == 1) return {single, single};
+  std::array<BlockSums, kGroupsKept> all;
+  all.fill(single);
+  if (blocks.count == 1) return all;
   const int64_t floats = decoder_block_sums(config_, blocks);
   if (std::ssize(block_sums_) < floats) block_sums_.resize(floats);
   const int64_t d = config_.hidden_size, q = config_.query_size(), F = config_.intermediate_size;
-  std::array<BlockSums, 2> both;
-  for (float* first = block_sums_.data(); BlockSums & sums : both) {
+  for (float* first = block_sums_.data(); BlockSums & sums : all) {
     sums = {.blocks = blocks.count, .qkv = first};
     sums.o = sums.qkv + blocks.count * d * (q + 2 * config_.key_value_size());
     sums.gate_up = sums.o + blocks.count * d * q;
     sums.down = sums.gate_up + blocks.count * d * 2 * F;
-    first += floats / 2;
+    first += floats / kGroupsKept;
   }
-  return both;
+  return all;
 }
 
 bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch, bool accumulate,
@@ -221,7 +222,7 @@ bool Decoder::forward_backward(const ParameterBuffers& p, const FlatBatch& batch
   if (!accumulate) zero_sparse_gradients(p);
   head(p, batch, scalars, nll, stream_->branch_input_gradient(n), p.d_matrix(p.layout->head));
   const RowBlocks blocks = row_blocks(N);
-  const std::array<BlockSums, 2> sums = block_sums(blocks, accumulate);
+  const std::array<BlockSums, kGroupsKept> sums = block_sums(blocks, accumulate);
   const Pass pass{.parameters = p,
                   .batch = batch,
                   .observer = observer,

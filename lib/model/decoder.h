@@ -9,9 +9,9 @@
 #include "keel/base/export.h"
 #include "keel/base/view.h"
 #include "keel/kernels/common/context.h"
-#include "keel/kernels/common/ordered_tasks.h"
 #include "keel/kernels/common/row_blocks.h"
 #include "keel/kernels/common/step_scalars.h"
+#include "keel/kernels/common/task_chains.h"
 #include "keel/model/arena.h"
 #include "keel/model/branch.h"
 #include "keel/model/decoder_options.h"
@@ -48,8 +48,8 @@ KEEL_API RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int6
 /// product over all rows at last: where that moves less memory.
 KEEL_API bool decoder_sums_by_blocks(const ModelConfig& config, const RowBlocks& blocks);
 
-/// Floats in which blocks of rows then leave their parts of weight gradients, those of two sublayers of each kind, beside
-/// the plan.
+/// Floats in which blocks of rows then leave their parts of weight gradients, those of kGroupsKept sublayers of each kind,
+/// beside the plan.
 KEEL_API int64_t decoder_block_sums(const ModelConfig& config, const RowBlocks& blocks);
 
 /// Bytes of scratch in the context and those of its threads.
@@ -120,7 +120,7 @@ class KEEL_API Decoder {
             View<float, 1> nll, View<float, 2> dx, View<float, 2> dW);
   RowBlocks row_blocks(int64_t N) const;
   static bool holds_sequences(const RowBlocks& blocks, const FlatBatch& batch);
-  std::array<BlockSums, 2> block_sums(const RowBlocks& blocks, bool accumulate);
+  std::array<BlockSums, kGroupsKept> block_sums(const RowBlocks& blocks, bool accumulate);
   template <class Step, class OnRows>
   bool run_rows(const RowBlocks& blocks, const Step& begin, const std::vector<Step>& ends, OnRows on_rows);
   static std::vector<ForwardStep> stretches(const ForwardStep& begin, const ForwardStep& until);
@@ -142,7 +142,7 @@ class KEEL_API Decoder {
   std::unique_ptr<ResidualStream> stream_;
   std::unique_ptr<Branches> attention_, mlp_;
   std::vector<float> block_sums_;
-  OrderedTasks tasks_;
+  TaskChains chains_;
 };
 
 }  // namespace keel

@@ -15,7 +15,7 @@ struct Decoder::Pass {
   bool by_sequences = false;  ///< every block holds whole sequences
   bool accumulate = false;
   bool recomputes = false;  ///< the start of a segment is restored and its last state is there already
-  /// Of even and of odd groups of sublayers (run_backward_in_order); null: weight gradients are products over all rows.
+  /// Of kGroupsKept groups of sublayers (run_backward_in_order) in turn; null: weight gradients are products over all rows.
   const BlockSums* block_sums = nullptr;
 
   BranchCall call(const DecoderPlan& plan, int64_t i, int64_t group = 0) const {
@@ -23,7 +23,7 @@ struct Decoder::Pass {
             .batch = batch,
             .sublayer = plan.sublayers[i],
             .slot = i,
-            .block_sums = block_sums == nullptr ? nullptr : &block_sums[group % 2]};
+            .block_sums = block_sums == nullptr ? nullptr : &block_sums[group % kGroupsKept]};
   }
 };
 

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <vector>
 
-#include "keel/kernels/common/ordered_tasks.h"
 #include "keel/model/decoder_pass.h"
 
 namespace keel {
@@ -58,12 +57,10 @@ bool Decoder::run_rows(const RowBlocks& blocks, const Step& begin, const std::ve
     return true;
   }
   std::atomic<bool> stops{false};
-  tasks_.run(ctx_.team(), blocks.count, std::ssize(ends) * blocks.count, [&](int64_t task, int thread) {
-    const int64_t stretch = task / blocks.count, block = task % blocks.count;
-    if (!tasks_.wait(block, stretch)) return;
+  const auto always = [](int64_t, int64_t) { return true; };
+  chains_.run(ctx_.team(), blocks.count, std::ssize(ends), always, [&](int64_t block, int64_t stretch, int thread) {
     if (thread == 0 && interrupted_ && interrupted_()) stops = true;
     if (!stops) run(ctx_.worker(thread), stretch, block);
-    tasks_.report(block);
   });
   return !stops && !(interrupted_ && interrupted_());
 }
@@ -164,7 +161,7 @@ int64_t Decoder::first_of_group(int64_t first, int64_t end) const {
 }
 
 /// Whether run_backward_in_order can take the pass: nobody looks on, no thread needs the rows of others, and no sums over
-/// rows are left but those that have room for two groups.
+/// rows are left but those that have room for kGroupsKept groups.
 bool Decoder::runs_in_order(const Pass& pass) const {
   const bool has_bias = config_.mlp_bias || config_.attention_bias || config_.has_qkv_bias();
   const bool has_head_norms = std::any_of(plan_.sublayers.begin(), plan_.sublayers.end(), [](const Sublayer& sublayer) {
@@ -173,43 +170,39 @@ bool Decoder::runs_in_order(const Pass& pass) const {
   return pass.by_sequences && pass.block_sums != nullptr && !pass.observer.gradient && !has_bias && !has_head_norms;
 }
 
-/// Blocks of rows pass through one group of sublayers after another without waiting for each other; what they leave in
-/// the block sums of a group is added up while they are in the next.
+/// Blocks of rows pass through one group of sublayers after another without waiting for each other. What they leave in the
+/// sums of a group is added up once all are through it, while they are in later ones.
 bool Decoder::run_backward_in_order(const Pass& pass, int64_t first, int64_t end) {
   std::vector<int64_t> ends{end};  // of the groups, and `first`
   while (ends.back() > first) ends.push_back(first_of_group(first, ends.back()));
   const int64_t groups = std::ssize(ends) - 1, blocks = pass.blocks.count;
-  // The order: of each group half of its blocks, the sums of the group before, the other half; at last those of the last.
-  const int64_t half = (blocks + 1) / 2, tasks_of_group = blocks + 1;
-  const auto passed = [&](int64_t block) { return block; };  // counters
-  const auto passed_group = [&](int64_t group) { return blocks + group; };
-  const int64_t added = blocks + groups;
+  const int64_t adding = blocks;  // the chain that adds up
   std::atomic<bool> stops{false};
-  const auto pass_block = [&](int64_t group, int64_t block, int thread) {
-    if (!tasks_.wait(passed(block), group) || !tasks_.wait(added, group - 1)) return;
-    if (thread == 0 && interrupted_ && interrupted_()) stops = true;
+  const auto may_begin = [&](int64_t chain, int64_t group) {
+    if (chain != adding) return group < chains_.done(adding) + kGroupsKept;
+    for (int64_t block = 0; block < blocks; ++block) {
+      if (chains_.done(block) <= group) return false;
+    }
+    return true;
+  };
+  const auto pass_block = [&](Context& ctx, int64_t group, int64_t block) {
     const BackwardStep until{ends[group + 1] - 1, BackwardStep::join};
     pass.blocks.for_pieces(block, [&](Rows rows) {
       for (BackwardStep step{ends[group] - 1, BackwardStep::join}; !stops && step != until; step.advance()) {
-        backward_step(ctx_.worker(thread), pass, group, step, rows);
+        backward_step(ctx, pass, group, step, rows);
       }
     });
-    tasks_.report(passed(block));
-    tasks_.report(passed_group(group));
   };
-  const auto add_up = [&](int64_t group, int thread) {
-    if (!tasks_.wait(passed_group(group), blocks) || !tasks_.wait(added, group)) return;
+  const auto add_up = [&](Context& ctx, int64_t group) {
     for (int64_t i = ends[group] - 1; !stops && i >= ends[group + 1]; --i) {
-      add_mix_gradients(ctx_.worker(thread), pass, group, i);
-      add_gradients(ctx_.worker(thread), pass, group, i);
+      add_mix_gradients(ctx, pass, group, i);
+      add_gradients(ctx, pass, group, i);
     }
-    tasks_.report(added);
   };
-  tasks_.run(ctx_.team(), added + 1, groups * tasks_of_group + 1, [&](int64_t task, int thread) {
-    const int64_t group = task / tasks_of_group, place = task % tasks_of_group;
-    if (group == groups) return add_up(groups - 1, thread);
-    if (place != half) return pass_block(group, place < half ? place : place - 1, thread);
-    if (group > 0) add_up(group - 1, thread);
+  chains_.run(ctx_.team(), blocks + 1, groups, may_begin, [&](int64_t chain, int64_t group, int thread) {
+    if (thread == 0 && interrupted_ && interrupted_()) stops = true;
+    if (chain == adding) return add_up(ctx_.worker(thread), group);
+    pass_block(ctx_.worker(thread), group, chain);
   });
   return !stops && !(interrupted_ && interrupted_());
 }

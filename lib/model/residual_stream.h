@@ -8,6 +8,7 @@
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/row_blocks.h"
 #include "keel/model/arena.h"
+#include "keel/model/block_sums.h"
 #include "keel/model/decoder_options.h"
 #include "keel/model/model_config.h"
 #include "keel/model/parameter_buffers.h"
@@ -80,7 +81,7 @@ class ResidualStream {
 /// Regions of a single stream x_0 .. x_n:
 ///   u = scale N_in(x),  f = N_br(F),  x' = N_out(a x + b f)         with what each sublayer's wiring has of these
 struct SingleStreamPlan {
-  static constexpr int64_t kSumsKept = 4;
+  static constexpr int64_t kSumsKept = 2 * kGroupsKept;
   std::vector<Region<float>> x, normed, u;      ///< streams, N_in(x), branch inputs (= normed without a scale): n + 1;
                                                 ///< in training the last two share memory by parity,
                                                 ///< but for the head

@@ -10,6 +10,7 @@
 #include "keel/base/clock.h"
 #include "keel/base/error.h"
 #include "keel/base/log.h"
+#include "keel/base/median.h"
 #include "keel/base/quantity.h"
 #include "keel/base/signals.h"
 #include "keel/kernels/machine_rate/machine_rate.h"
@@ -34,12 +35,6 @@ class Attached {
 
 bool is_product(const std::string& name) {
   return name.starts_with("product");
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// The names of a step's operations, the one that takes longest first.

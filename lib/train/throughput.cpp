@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "keel/base/clock.h"
+#include "keel/base/median.h"
 #include "keel/base/signals.h"
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/model/arena.h"
@@ -16,8 +18,7 @@ namespace {
 /// The median of the times of one product within `budget` seconds, of at least three runs after the first. Its matrices
 /// lie in an arena and not on the heap, which would keep them as its own: a run has less memory to plan then.
 double time_product(Context& ctx, const MatmulShape& shape, double budget) {
-  const bool ta = shape.transpose == Transpose::a || shape.transpose == Transpose::both;
-  const bool tb = shape.transpose == Transpose::b || shape.transpose == Transpose::both;
+  const bool ta = transposes_a(shape.transpose), tb = transposes_b(shape.transpose);
   ArenaPlan plan;
   const auto a = plan.add<float>(MemoryKind::workspace, shape.m * shape.k);
   const auto b = plan.add<float>(MemoryKind::workspace, shape.k * shape.n);
@@ -39,9 +40,7 @@ double time_product(Context& ctx, const MatmulShape& shape, double budget) {
     matmul(ctx, A, B, C, shape.transpose, shape.accumulate);
     times.push_back(watch.seconds());
   }
-  const auto middle = times.begin() + std::ssize(times) / 2;
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+  return median(std::move(times));
 }
 
 }  // namespace

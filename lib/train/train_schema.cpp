@@ -18,10 +18,10 @@ ConfigKey count(std::string path, std::string initial, std::string help, double 
           .help = std::move(help)};
 }
 
-/// A count that may be written as 10B or 2Gi.
+/// A count that may be written as 10B or 2Mi.
 ConfigKey amount(std::string path, std::string unit, std::string help) {
   return {.path = std::move(path),
-          .type = ConfigType::size,
+          .type = ConfigType::amount,
           .unit = std::move(unit),
           .minimum = 1,
           .maximum = 9e18,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "keel/base/clock.h"
+#include "keel/base/median.h"
 #include "keel/base/process.h"
 #include "keel/data/token_shards.h"
 #include "keel/train/trainer.h"
@@ -42,13 +43,13 @@ int run(nlohmann::json a) {
     ratios.push_back(deep_seconds.back() / shallow_seconds.back() / static_cast<double>(ratio));
   }
   const auto L = static_cast<double>(deep.model.sublayers()), few = static_cast<double>(shallow.model.sublayers());
-  const double marginal = (bench::median(deep_seconds) - bench::median(shallow_seconds)) / (L - few);
-  a["deep_microseconds_per_sublayer"] = bench::median(deep_seconds) / L * 1e6;
-  a["shallow_microseconds_per_sublayer"] = bench::median(shallow_seconds) / few * 1e6;
+  const double marginal = (median(deep_seconds) - median(shallow_seconds)) / (L - few);
+  a["deep_microseconds_per_sublayer"] = median(deep_seconds) / L * 1e6;
+  a["shallow_microseconds_per_sublayer"] = median(shallow_seconds) / few * 1e6;
   a["marginal_microseconds_per_sublayer"] = marginal * 1e6;
-  a["per_sublayer_ratio"] = bench::median(ratios);
-  a["marginal_ratio"] = marginal * few / bench::median(shallow_seconds);
-  a["tokens_per_second"] = static_cast<double>(deep.tokens_per_step()) / bench::median(deep_seconds);
+  a["per_sublayer_ratio"] = median(ratios);
+  a["marginal_ratio"] = marginal * few / median(shallow_seconds);
+  a["tokens_per_second"] = static_cast<double>(deep.tokens_per_step()) / median(deep_seconds);
   a["anonymous_bytes"] = process_memory().anonymous_bytes;
   fmt::print("{}\n", a.dump());
   return 0;

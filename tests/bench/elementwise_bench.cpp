@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "keel/base/median.h"
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/parallel.h"
@@ -39,8 +40,7 @@ Timing measure(const std::function<void()>& work) {
     work();
     seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
-  std::ranges::sort(seconds);
-  return {seconds[seconds.size() / 2], seconds.front()};
+  return {median(seconds), *std::min_element(seconds.begin(), seconds.end())};
 }
 
 /// Memory for operands, one after the other on cache lines, of pseudo-random values in [-1, 1).

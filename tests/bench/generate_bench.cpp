@@ -23,6 +23,7 @@
 
 #include "bench/options.h"
 #include "bench/timing.h"
+#include "keel/base/median.h"
 #include "keel/base/process.h"
 #include "keel/checkpoint/model_folder.h"
 #include "keel/generate/generator.h"
@@ -170,8 +171,7 @@ template <class Value>
 double median_of(const Rounds& rounds, Value value) {
   std::vector<double> values;
   for (const std::vector<double>& round : rounds) values.push_back(value(round));
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return median(std::move(values));
 }
 
 std::function<double()> timed(std::function<void()> work) {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "keel/base/median.h"
+
 namespace keel::bench {
 
 struct Timing {
@@ -31,8 +33,7 @@ std::vector<Timing> measure(double seconds, Work... work) {
   }
   std::vector<Timing> result;
   for (std::vector<double>& t : times) {
-    std::sort(t.begin(), t.end());
-    result.push_back({t[t.size() / 2], t.front(), static_cast<int64_t>(t.size())});
+    result.push_back({median(t), *std::min_element(t.begin(), t.end()), std::ssize(t)});
   }
   return result;
 }

@@ -62,9 +62,4 @@ inline TrainSettings settings_of(const nlohmann::json& a) {
   return s;
 }
 
-inline double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 }  // namespace keel::bench

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "keel/base/clock.h"
+#include "keel/base/median.h"
 #include "keel/base/process.h"
 #include "keel/data/token_shards.h"
 #include "keel/kernels/common/operation_profile.h"
@@ -22,8 +23,6 @@
 
 namespace keel {
 namespace {
-
-using bench::median;
 
 constexpr int64_t kMostSteps = 50;
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -34,6 +35,7 @@ inline ChildResult run_in_child(const std::function<int()>& body) {
   std::array<int, 2> out{};
   std::array<int, 2> err{};
   if (::pipe(out.data()) != 0 || ::pipe(err.data()) != 0) throw std::runtime_error("no pipe");
+  (void)std::fflush(nullptr);  // or the child would write again what waits in buffers
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error("no child process");
   if (child == 0) {

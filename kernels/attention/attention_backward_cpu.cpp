@@ -50,7 +50,8 @@ struct Block {
   int64_t first_key, keys, first_token, tokens;
   bool is_first;  ///< dq, dk and dv are written, not added to
   int64_t width;
-  float *keys_transposed, *values_transposed;  ///< panels [head_dim, kLanes]; keys times scale log2(e), values times scale
+  float *keys_transposed,
+      *values_transposed;  ///< panels [head_dim, kLanes]; keys times scale log2(e), values times scale
   float* key_rows;
   // Of kBlockRows rows at a time:
   int64_t first_row, rows;

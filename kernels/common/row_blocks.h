@@ -13,7 +13,7 @@ namespace keel {
 /// Rows [begin, end) of a batch: a block or one of its pieces.
 struct Rows {
   int64_t begin = 0, end = 0;
-  int64_t block = 0;      ///< its number
+  int64_t block = 0;       ///< its number
   bool continues = false;  ///< a piece that is not the first of its block
   int64_t count() const { return end - begin; }
 };
@@ -23,16 +23,17 @@ View<T, Rank> slice(const View<T, Rank>& x, Rows rows) {
   return x.slice(rows.begin, rows.end);
 }
 
-/// How N rows are cut into blocks, one for each thread, and these into pieces, which fit their caches. All begin on
+/// How N rows are cut into blocks, which threads take in turns, and these into pieces, which fit their caches. All begin on
 /// multiples of `unit`, itself a multiple of kReductionRows.
 struct RowBlocks {
   int64_t rows = 0, count = 1, unit = kReductionRows;
   int64_t piece_units = 1;  ///< at most, of a piece
 
-  /// Pieces of at most `wanted` rows (but a unit). Threads for which there is no unit have no block.
+  /// Pieces of at most `wanted` rows (but a unit). One block for one thread; else one more than there are threads, so that
+  /// the others go on with what a thread that is held up leaves, or as many as there are units.
   RowBlocks(int64_t N, int64_t wanted, int threads, int64_t unit = kReductionRows)
       : rows(N),
-        count(std::clamp<int64_t>(chunk_count(N, unit), 1, threads)),
+        count(std::clamp<int64_t>(chunk_count(N, unit), 1, threads == 1 ? 1 : threads + 1)),
         unit(unit),
         piece_units(std::max<int64_t>(1, wanted / unit)) {}
   int64_t most_rows() const { return std::min(most_units() * unit, rows); }
@@ -53,8 +54,9 @@ struct RowBlocks {
       body(Rows{all.begin + units * i / pieces * unit, std::min(end, all.end), block, i > 0});
     }
   }
-  /// Rows of the thread that has most of them, of the mean.
+  /// Rows of the thread that has most of them, of the mean: 1 where threads take turns.
   double imbalance(int threads) const {
+    if (count > threads) return 1;
     return static_cast<double>(most_rows() * threads) / static_cast<double>(std::max<int64_t>(rows, 1));
   }
 

@@ -15,8 +15,8 @@
 namespace keel {
 
 /// Chains of tasks, without a meeting of all threads between tasks: task i of a chain begins once task i - 1 of it is done
-/// and the caller says that it may. A thread stays with its chain while that one may go on, so that its data stay in the
-/// thread's cache, and else takes the chain that is furthest behind. One run at a time.
+/// and the caller says that it may. Threads take the chain that is furthest behind: all advance at the same pace, though
+/// some threads may be slower than others. One run at a time.
 class TaskChains {
  public:
   /// body(chain, task, thread) for tasks 0 .. length - 1 of each chain. may_begin(chain, task), asked by any thread, goes by
@@ -29,7 +29,7 @@ class TaskChains {
     for_parts(threads, threads.count, [&](int64_t, int thread) {
       constexpr int kSpins = 1000;  // some tens of microseconds
       for (int spins = 0; !failed_.load(std::memory_order_relaxed);) {
-        const int64_t chain = take(threads.count > 1 ? last_[thread].chain : 0, length, may_begin);
+        const int64_t chain = take(last_[thread].chain, length, may_begin);
         if (chain == kNone) {
           if (all_done(length)) return;
           if (++spins < kSpins) {
@@ -92,21 +92,21 @@ class TaskChains {
     is_taken.store(false, std::memory_order_release);
     return false;
   }
+  /// One of those furthest behind, `preferred` before others: its data lie in the thread's cache.
   template <class MayBegin>
   int64_t take(int64_t preferred, int64_t length, const MayBegin& may_begin) {
-    if (try_to_take(preferred, length, may_begin)) return preferred;
-    int64_t behind = kNone;
-    for (int64_t chain = 0; chain < std::ssize(chains_); ++chain) {
-      const int64_t task = done(chain);
-      if (task == length || chains_[chain].is_taken.load(std::memory_order_relaxed) || !may_begin(chain, task)) continue;
-      if (behind == kNone || task < done(behind)) behind = chain;
+    int64_t behind = kNone, least = length;
+    for (int64_t i = 0; i < std::ssize(chains_); ++i) {
+      const int64_t chain = (preferred + i) % std::ssize(chains_), task = done(chain);
+      if (task >= least || chains_[chain].is_taken.load(std::memory_order_relaxed) || !may_begin(chain, task)) continue;
+      behind = chain;
+      least = task;
     }
     return behind != kNone && try_to_take(behind, length, may_begin) ? behind : kNone;
   }
   bool all_done(int64_t length) const {
-    return std::all_of(chains_.begin(), chains_.end(), [&](const Chain& chain) {
-      return chain.done.load(std::memory_order_acquire) == length;
-    });
+    return std::all_of(chains_.begin(), chains_.end(),
+                       [&](const Chain& chain) { return chain.done.load(std::memory_order_acquire) == length; });
   }
   void fail(std::exception_ptr failure) {
     const std::lock_guard lock(failure_mutex_);

@@ -115,11 +115,11 @@ TEST(RowBlocks, PiecesBeginOnChunksAndCoverAllRows) {
       }
     }
   }
-  EXPECT_EQ(RowBlocks(2048, 256, 2).count, 2);
-  EXPECT_EQ(RowBlocks(2048, 256, 2).pieces(), 4);
+  EXPECT_EQ(RowBlocks(2048, 256, 2).count, 3);
+  EXPECT_EQ(RowBlocks(2048, 256, 2).pieces(), 3);
   EXPECT_EQ(RowBlocks(2048, 256, 1).count, 1);
   EXPECT_EQ(RowBlocks(2048, 256, 1).pieces(), 8);
-  EXPECT_EQ(RowBlocks(2048, 512, 24).count, 24);
+  EXPECT_EQ(RowBlocks(2048, 512, 24).count, 25);
   EXPECT_EQ(RowBlocks(2048, 512, 64).count, 32) << "as many as can be";
   EXPECT_EQ(RowBlocks(0, 512, 4).count, 1);
   EXPECT_EQ(RowBlocks(100, 64, 64).count, 2) << "no more than there are chunks";

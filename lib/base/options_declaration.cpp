@@ -311,8 +311,8 @@ std::string device_of(const Options& options) {
 }
 
 Json describe_options(const Tool& tool) {
-  static constexpr const char* kTypes[] = {"flag", "text",     "choice", "integer",  "real",
-                                           "size", "amount",  "duration", "file", "directory"};
+  static constexpr const char* kTypes[] = {"flag", "text",   "choice",   "integer", "real",
+                                           "size", "amount", "duration", "file",    "directory"};
   const auto describe = [](const std::vector<Option>& options) {
     Json list = Json::array();
     for (const Option& option : options) {

@@ -31,7 +31,7 @@ int64_t block_columns(const ModelConfig& c) {
 
 RowBlocks decoder_row_blocks(const ModelConfig& config, int64_t N, int64_t sequence_length, int threads) {
   constexpr int64_t kBytes = int64_t{3} << 20, kFewest = 128, kMost = 512;  // of a piece
-  constexpr int64_t kTooLong = 4;  // sequences, of the wanted rows
+  constexpr int64_t kTooLong = 4;                                           // sequences, of the wanted rows
   constexpr double kTooUneven = 1.1;
   const int64_t columns = 3 * config.intermediate_size + 4 * config.hidden_size;
   const int64_t wanted = std::clamp(kBytes / (columns * static_cast<int64_t>(sizeof(float))), kFewest, kMost);

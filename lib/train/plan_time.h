@@ -20,7 +20,7 @@ inline constexpr int64_t kCheckpointArrays = 3;
 
 /// On this machine, whose matrix products alone run at `product_rate` FLOP/s: they are taken to be kProductShare of a
 /// step's time.
-inline constexpr double kProductShare = 0.6;
+inline constexpr double kProductShare = 0.7;
 KEEL_API TimeEstimate estimate_time(const RunSetup& setup, double product_rate);
 
 /// On a GPU: steps run at kAssumedUtilisation of its fp32 peak, this version's precision, and take at least what its

@@ -1,10 +1,12 @@
 #include "keel/base/signals.h"
 
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "keel/base/error.h"
 
@@ -18,7 +20,20 @@ namespace {
 
 static_assert(std::atomic<int>::is_always_lock_free, "needed inside a signal handler");
 
+std::atomic<int64_t> last_stop_ms{0};
+static_assert(std::atomic<int64_t>::is_always_lock_free, "needed inside a signal handler");
+
+int64_t now_ms() {
+  timespec now{};
+  (void)::clock_gettime(CLOCK_MONOTONIC, &now);  // safe in a signal handler
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+/// Terminals, launchers and wrappers may each pass on what a person asked for once.
 void on_stop(int signal) {
+  const int64_t now = now_ms();
+  if (stop_requested() && now - last_stop_ms.load(std::memory_order_relaxed) < kSameRequestMs) return;
+  last_stop_ms.store(now, std::memory_order_relaxed);
   request_stop(signal);
   if (detail::stop_count_value.load(std::memory_order_relaxed) < 3) return;
   (void)::signal(signal, SIG_DFL);

@@ -13,9 +13,11 @@ KEEL_API extern std::atomic<int> stop_signal_value;
 KEEL_API extern std::atomic<int> stop_count_value;
 }  // namespace detail
 
+inline constexpr int kSameRequestMs = 300;
+
 /// From now on SIGINT, SIGTERM, SIGUSR1 and, unless it is ignored (nohup), SIGHUP only ask to stop; SIGPIPE and SIGXFSZ
-/// are ignored, so that writes fail with an error. The third request ends the process at once (files under their final
-/// names are complete even then). SIGBUS from a mapped file that became shorter, or whose disk failed, ends the process
+/// are ignored, so that writes fail with an error. Signals within kSameRequestMs of a request are the same request. The
+/// third one ends the process at once (files under their final names are complete even then). SIGBUS from a mapped file that became shorter, or whose disk failed, ends the process
 /// with one line that begins with "<tool>: error:" and code 4; any other SIGBUS is a bug and stays as it was (all of
 /// them in builds with AddressSanitizer). Called by the thread that takes the signals: it gets a stack for handlers;
 /// threads of a ThreadTeam block them.
@@ -29,7 +31,7 @@ inline bool stop_requested() noexcept {
 inline int stop_signal() noexcept {
   return detail::stop_signal_value.load(std::memory_order_relaxed);
 }
-/// True from the second signal on: stop as fast as possible, without saving first.
+/// True from the second request on: stop as fast as possible, without saving first.
 inline bool stop_is_urgent() noexcept {
   return detail::stop_count_value.load(std::memory_order_relaxed) >= 2;
 }

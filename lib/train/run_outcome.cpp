@@ -7,6 +7,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/signals.h"
+#include "keel/checkpoint/checkpoint_manifest.h"
 #include "keel/model/flops.h"
 
 namespace keel {
@@ -79,6 +80,14 @@ std::string loss_text(double loss) {
   return fmt::format(fmt::runtime(loss_format(loss)), loss);
 }
 
+/// A second signal ends a run without saving it.
+static std::string how_it_goes_on(const RunOutcome& outcome) {
+  if (outcome.checkpoints.empty()) return "; not saved: --resume begins again";
+  const std::string& newest = outcome.checkpoints.back();
+  if (newest.ends_with(detail::checkpoint_name(outcome.step))) return "; --resume continues";
+  return "; not saved: --resume continues from " + newest;
+}
+
 std::string outcome_text(const RunOutcome& outcome, const TrainSettings& settings, const std::string& run) {
   const RunStatusNames& names = names_of(outcome.status);
   std::string text = run + ": " + names.words;
@@ -89,8 +98,7 @@ std::string outcome_text(const RunOutcome& outcome, const TrainSettings& setting
   if (outcome.val_loss && outcome.val_step && *outcome.val_step != outcome.step) {
     text += fmt::format(" (step {})", *outcome.val_step);
   }
-  if (names.goes_on) text += "; --resume continues";
-  return text;
+  return text + (names.goes_on ? how_it_goes_on(outcome) : "");
 }
 
 }  // namespace keel

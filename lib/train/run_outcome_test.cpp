@@ -1,6 +1,7 @@
 #include "keel/train/run_outcome.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <nlohmann/json.hpp>
 
@@ -27,6 +28,21 @@ TEST(RunOutcome, AValidationOfAnEarlierStepSaysSo) {
   outcome.step = 20;
   EXPECT_EQ(outcome_text(outcome, settings(), "r"),
             "r: completed after 20 of 30 steps, loss 4.5000, validation loss 4.7359");
+}
+
+TEST(RunOutcome, SaysWhereAnInterruptedRunGoesOn) {
+  RunOutcome outcome;
+  outcome.status = RunStatus::interrupted;
+  outcome.signal = SIGINT;
+  outcome.step = 20;
+  outcome.final_loss = 4.5;
+  const std::string how = "r: interrupted by SIGINT after 20 of 30 steps, loss 4.5000; ";
+  EXPECT_EQ(outcome_text(outcome, settings(), "r"), how + "not saved: --resume begins again");
+  outcome.checkpoints = {"checkpoints/step-00000010"};
+  EXPECT_EQ(outcome_text(outcome, settings(), "r"),
+            how + "not saved: --resume continues from checkpoints/step-00000010");
+  outcome.checkpoints.push_back("checkpoints/step-00000020");
+  EXPECT_EQ(outcome_text(outcome, settings(), "r"), how + "--resume continues");
 }
 
 TEST(RunOutcome, HugeLossesAreShort) {

@@ -175,7 +175,8 @@ std::vector<ConfigKey> train_keys() {
           "train.activations", "\"fp32\"", {"fp32", "bf16"},
           "Type of what branches keep for the backward pass; bf16 takes half of it, rounds gradients, and leaves the "
           "losses of the weights as they are."),
-      choice("train.reproducible", "\"threads\"", {"threads"}, "Results do not depend on the number of our threads."),
+      choice("train.reproducible", "\"threads\"", {"threads"},
+             "The same number of threads gives the same bits, however they are scheduled."),
   };
 }
 

@@ -1,7 +1,7 @@
 #include "keel/tokenizer/json_tokenizer.h"
 
-#include <nlohmann/json.hpp>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "keel/tokenizer/golden_support.h"

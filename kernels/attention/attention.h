@@ -43,8 +43,8 @@ KEEL_API void attention_backward(Context&, View<const float, 3> d_out, View<cons
                                  View<const int32_t, 1> cu_seqlens, float scale, int64_t window, View<float, 3> dq,
                                  View<float, 3> dk, View<float, 3> dv, View<float, 2> delta);
 
-/// Bytes of the context's scratch that the two want with this head_dim, in tiles for each of its threads: some 0.2 MB a
-/// thread at head_dim 32, 0.5 MB at 128. Nothing else is allocated.
+/// Bytes of the context's scratch that the two want with this head_dim, in tiles for each of its threads: some 0.3 MB a
+/// thread at head_dim 32, 0.6 MB at 128. Nothing else is allocated.
 KEEL_API int64_t attention_memory(const Context&, int64_t head_dim);
 
 }  // namespace keel

@@ -50,8 +50,8 @@ struct Block {
   int64_t first_key, keys, first_token, tokens;
   bool is_first;  ///< dq, dk and dv are written, not added to
   int64_t width;
-  float *keys_transposed,
-      *values_transposed;  ///< panels [head_dim, kLanes]; keys times scale log2(e), values times scale
+  /// Panels [head_dim, kLanes]; keys times scale log2(e), values times scale.
+  float *keys_transposed, *values_transposed;
   float* key_rows;
   // Of kBlockRows rows at a time:
   int64_t first_row, rows;
@@ -131,7 +131,7 @@ KEEL_INLINE float dot(const float* x, const float* y, int64_t n) {
   }
 }
 
-/// P = 2^(q k - lse) (0 where masked) and dS = P (d_out v - delta) for a tile of rows and the first vectors of a panel of
+/// P = 2^(q k - lse) (0 where masked) and scale dS = scale P (d_out v - delta) for a tile of rows and the first vectors of a panel of
 /// keys.
 template <int vectors>
 [[gnu::noinline]] void score_tile(Block& b, int64_t r, int64_t panel) {

@@ -313,6 +313,7 @@ std::string device_of(const Options& options) {
 Json describe_options(const Tool& tool) {
   static constexpr const char* kTypes[] = {"flag", "text",   "choice",   "integer", "real",
                                            "size", "amount", "duration", "file",    "directory"};
+  static_assert(std::size(kTypes) == static_cast<size_t>(OptionType::directory) + 1);
   const auto describe = [](const std::vector<Option>& options) {
     Json list = Json::array();
     for (const Option& option : options) {

@@ -12,7 +12,7 @@ struct Decoder::Pass {
   const FlatBatch& batch;
   const DecoderObserver& observer;
   RowBlocks blocks;
-  bool by_sequences = false;  ///< every block holds whole sequences
+  bool by_sequences = false;  ///< every piece holds whole sequences
   bool accumulate = false;
   bool recomputes = false;  ///< the start of a segment is restored and its last state is there already
   /// Of kGroupsKept groups of sublayers (run_backward_in_order) in turn; null: weight gradients are products over all rows.

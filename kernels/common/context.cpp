@@ -1,8 +1,10 @@
 #include "keel/kernels/common/context.h"
 
+#include <algorithm>
 #include <string>
 
 #include "keel/base/error.h"
+#include "keel/kernels/common/cuda_device.h"
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/matmul/matmul_cache.h"
 
@@ -19,7 +21,21 @@ Context::Context(int threads, Isa isa) : Context(Worker{}, isa) {
   for (int t = 0; t < threads; ++t) workers_.emplace_back(new Context(Worker{}, isa));
 }
 
+Context::Context(const DeviceChoice& choice, int threads) : Context(threads) {
+  if (choice.device == Device::cpu) return;
+  open_cuda_backend(choice.backend);
+  queue_.reset(cuda::open_queue(choice.index));
+}
+
 Context::~Context() = default;
+
+void Context::CloseQueue::operator()(CudaQueue* queue) const {
+  cuda::close_queue(queue);
+}
+
+void Context::synchronize() {
+  if (queue_ != nullptr) cuda::synchronize(*queue_);
+}
 
 void Context::set_profile(OperationProfile* profile) {
   profile_ = profile;
@@ -30,6 +46,10 @@ void Context::set_profile(OperationProfile* profile) {
 
 void* Context::scratch(int64_t bytes) {
   constexpr int64_t kLine = 64;
+  if (queue_ != nullptr) {
+    scratch_bytes_ = std::max(scratch_bytes_, bytes);
+    return cuda::scratch(*queue_, bytes);
+  }
   if (scratch_bytes_ < bytes) {
     scratch_.reset();
     scratch_bytes_ = 0;

@@ -6,12 +6,20 @@
 #include <vector>
 
 #include "keel/base/export.h"
+#include "keel/kernels/common/cuda_backend.h"
 #include "keel/kernels/common/isa.h"
 #include "keel/kernels/common/thread_team.h"
 
 namespace keel {
 
-enum class Device { cpu };
+enum class Device { cpu, cuda };
+
+/// A device of this machine.
+struct DeviceChoice {
+  Device device = Device::cpu;
+  CudaBackend backend = CudaBackend::device;  ///< of Device::cuda
+  int index = 0;                              ///< of several GPUs
+};
 
 class OperationProfile;
 
@@ -22,11 +30,15 @@ class KEEL_API Context {
  public:
   /// A CPU context with this many threads (>= 1). Error(device) if the system does not give that many.
   explicit Context(int threads, Isa isa = best_isa());
+  /// A context of this device; on a GPU the threads are for what the host does. Error(device) where there is none.
+  Context(const DeviceChoice& choice, int threads);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  Device device() const noexcept { return Device::cpu; }
+  Device device() const noexcept { return queue_ == nullptr ? Device::cpu : Device::cuda; }
+  /// Of a GPU.
+  CudaQueue& queue() noexcept { return *queue_; }
   int threads() const noexcept { return threads_; }
   Threads team() noexcept { return {team_.get(), threads_}; }
   /// The context of one of the threads, thread < threads() as made, for operations on a part of the data: it has that one
@@ -34,13 +46,13 @@ class KEEL_API Context {
   Context& worker(int thread) { return workers_.empty() ? *this : *workers_[thread]; }
   Isa isa() const noexcept { return isa_; }
 
-  /// Returns once everything enqueued so far has run (at once on a CPU).
-  void synchronize() {}
+  /// Returns once everything enqueued so far has run (at once on a CPU). Error(device) if something of it failed.
+  void synchronize();
 
-  /// Memory for an operation to use while it runs: at least this many bytes, aligned to 64, holding whatever was left
-  /// there. All operations share it; it is kept and only ever grown, so that a steady step allocates nothing. What runs
-  /// several operations may use it across those that take none: all but attention, attention_backward and log_sum.
-  /// Error(memory).
+  /// Memory of the device for an operation to use while it runs: at least this many bytes, aligned to 64, holding
+  /// whatever was left there. All operations share it; it is kept and only ever grown, so that a steady step allocates
+  /// nothing. On a CPU what runs several operations may use it across those that take none: all but attention,
+  /// attention_backward and log_sum. Error(memory).
   void* scratch(int64_t bytes);
   int64_t scratch_bytes() const noexcept { return scratch_bytes_; }
 
@@ -66,6 +78,10 @@ class KEEL_API Context {
   int64_t scratch_bytes_ = 0;
   std::unique_ptr<MatmulCache> matmul_cache_;
   OperationProfile* profile_ = nullptr;
+  struct CloseQueue {
+    void operator()(CudaQueue* queue) const;
+  };
+  std::unique_ptr<CudaQueue, CloseQueue> queue_;
   std::unique_ptr<ThreadTeam> team_;
   std::vector<std::unique_ptr<Context>> workers_;
 };

@@ -2,14 +2,26 @@
 
 #include <cstring>
 
+#include "keel/kernels/common/cuda_device.h"
+
 namespace keel::detail {
 
-void copy_bytes(Context&, const void* from, void* to, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+void copy_to_device_bytes(Context& ctx, const void* from, void* to, int64_t bytes) {
+  if (bytes == 0) return;
+  if (ctx.device() == Device::cuda) return cuda::copy_to_device(ctx.queue(), from, to, bytes);
+  std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-void zero_bytes(Context&, void* to, int64_t bytes) {
-  if (bytes > 0) std::memset(to, 0, static_cast<size_t>(bytes));
+void copy_to_host_bytes(Context& ctx, const void* from, void* to, int64_t bytes) {
+  if (bytes == 0) return;
+  if (ctx.device() == Device::cuda) return cuda::copy_to_host(ctx.queue(), from, to, bytes);
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+void zero_bytes(Context& ctx, void* to, int64_t bytes) {
+  if (bytes == 0) return;
+  if (ctx.device() == Device::cuda) return cuda::zero(ctx.queue(), to, bytes);
+  std::memset(to, 0, static_cast<size_t>(bytes));
 }
 
 }  // namespace keel::detail

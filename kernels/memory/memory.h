@@ -7,8 +7,9 @@
 namespace keel {
 
 namespace detail {
-/// bytes from `from` to `to`; both dense. The one place where host and device memory meet.
-KEEL_API void copy_bytes(Context&, const void* from, void* to, int64_t bytes);
+/// The one place where host and device memory meet.
+KEEL_API void copy_to_device_bytes(Context&, const void* from, void* to, int64_t bytes);
+KEEL_API void copy_to_host_bytes(Context&, const void* from, void* to, int64_t bytes);
 KEEL_API void zero_bytes(Context&, void* to, int64_t bytes);
 }  // namespace detail
 
@@ -22,14 +23,14 @@ void zero(Context& ctx, View<T, 1> to) {
 template <class T>
 void copy_to_device(Context& ctx, HostView<const T, 1> from, View<T, 1> to) {
   if (from.size() != to.size()) throw Error(ErrorKind::shape, "copy_to_device: lengths differ");
-  detail::copy_bytes(ctx, from.data(), to.data(), from.size() * static_cast<int64_t>(sizeof(T)));
+  detail::copy_to_device_bytes(ctx, from.data(), to.data(), from.size() * static_cast<int64_t>(sizeof(T)));
 }
 
 /// to[i] = from[i], from the context's device to the host; valid after ctx.synchronize().
 template <class T>
 void copy_to_host(Context& ctx, View<const T, 1> from, HostView<T, 1> to) {
   if (from.size() != to.size()) throw Error(ErrorKind::shape, "copy_to_host: lengths differ");
-  detail::copy_bytes(ctx, from.data(), to.data(), from.size() * static_cast<int64_t>(sizeof(T)));
+  detail::copy_to_host_bytes(ctx, from.data(), to.data(), from.size() * static_cast<int64_t>(sizeof(T)));
 }
 
 /// Device memory as the host sees it, for a CPU context, where they are the same; what saves, loads or draws values in

@@ -1,0 +1,87 @@
+#include "keel/kernels/common/cuda_backend.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "keel/base/error.h"
+#include "keel/base/version.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* file_name(CudaBackend backend) {
+  return backend == CudaBackend::device ? "libkeel_cuda.so" : "libkeel_cuda_emulated.so";
+}
+
+/// Beside the library that this code is part of; of a program that has it linked in, beside that or in ../lib.
+std::optional<fs::path> find_library(CudaBackend backend) {
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<const void*>(&find_library), &self) == 0 || self.dli_fname == nullptr) return {};
+  std::error_code ignored;
+  const fs::path folder = fs::canonical(self.dli_fname, ignored).parent_path();
+  for (const fs::path& candidate : {folder / file_name(backend), folder / "../lib" / file_name(backend)}) {
+    if (fs::exists(candidate, ignored)) return candidate;
+  }
+  return {};
+}
+
+struct Opened {
+  CudaBackend backend;
+  void* library;
+};
+
+std::mutex opening;
+std::optional<Opened> opened;
+
+void* symbol_of(void* library, const char* name) {
+  void* address = dlsym(library, name);
+  if (address == nullptr) throw Error(ErrorKind::internal, "the CUDA backend has no function of this name", name);
+  return address;
+}
+
+}  // namespace
+
+bool has_cuda_backend(CudaBackend backend) {
+  return find_library(backend).has_value();
+}
+
+void open_cuda_backend(CudaBackend backend) {
+  const std::lock_guard lock(opening);
+  if (opened) {
+    if (opened->backend == backend) return;
+    throw Error(ErrorKind::device, "a process uses one CUDA backend, and the other one is open already",
+                file_name(opened->backend));
+  }
+  const auto path = find_library(backend);
+  if (!path) {
+    throw Error(ErrorKind::device,
+                backend == CudaBackend::device ? "this build has no CUDA backend" : "this build has no emulated device",
+                file_name(backend), "--device cpu runs everywhere");
+  }
+  void* library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* reason = dlerror();
+    throw Error(ErrorKind::device, "the CUDA backend cannot be opened", reason == nullptr ? path->string() : reason,
+                "CUDA's libraries must be where the system finds them (LD_LIBRARY_PATH)");
+  }
+  const auto version_of = reinterpret_cast<const char* (*)()>(symbol_of(library, "keel_cuda_version"));
+  if (std::string(version_of()) != version()) {
+    throw Error(ErrorKind::device, "the CUDA backend is of version " + std::string(version_of()), path->string(),
+                "install both of one version");
+  }
+  opened = Opened{backend, library};
+}
+
+void* detail::cuda_symbol(const char* name) {
+  const std::lock_guard lock(opening);
+  if (!opened) throw Error(ErrorKind::internal, "no CUDA backend is open", name);
+  return symbol_of(opened->library, name);
+}
+
+}  // namespace keel

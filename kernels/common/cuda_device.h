@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+
+#include "keel/kernels/common/cuda_backend.h"
+
+namespace keel {
+
+/// What a device is, as its driver says.
+struct CudaDeviceInfo {
+  char name[256] = {};
+  int compute_capability = 0;  ///< 10 major + minor: 90
+  int multiprocessors = 0;
+  int64_t memory_bytes = 0, free_bytes = 0;
+  int64_t shared_bytes = 0;  ///< shared memory that a block may ask for
+  int64_t l2_bytes = 0;
+};
+
+/// 0 where there is no driver or no device.
+KEEL_CUDA_FUNCTION(int, device_count)
+/// The device with this number, with a stream of its own and what operations keep there. Error(device).
+KEEL_CUDA_FUNCTION(CudaQueue*, open_queue, int)
+/// Waits for what is enqueued, then gives everything back.
+KEEL_CUDA_FUNCTION(void, close_queue, CudaQueue*)
+KEEL_CUDA_FUNCTION(CudaDeviceInfo, device_info, CudaQueue&)
+/// Returns once everything enqueued so far has run. Error(device) with what went wrong since the last time.
+KEEL_CUDA_FUNCTION(void, synchronize, CudaQueue&)
+/// Device memory, aligned to 256, not initialised. Error(memory).
+KEEL_CUDA_FUNCTION(void*, allocate, CudaQueue&, int64_t)
+KEEL_CUDA_FUNCTION(void, release, CudaQueue&, void*)
+/// Memory of the device that the host sees too, for tests. Error(memory).
+KEEL_CUDA_FUNCTION(void*, allocate_shared, CudaQueue&, int64_t)
+/// Context::scratch of the device, aligned to 256.
+KEEL_CUDA_FUNCTION(void*, scratch, CudaQueue&, int64_t)
+
+/// Enqueued; `host` may be reused at once.
+KEEL_CUDA_FUNCTION(void, copy_to_device, CudaQueue&, const void*, void*, int64_t)
+/// Enqueued; the host's copy is complete after synchronize.
+KEEL_CUDA_FUNCTION(void, copy_to_host, CudaQueue&, const void*, void*, int64_t)
+KEEL_CUDA_FUNCTION(void, zero, CudaQueue&, void*, int64_t)
+
+}  // namespace keel

@@ -1,0 +1,122 @@
+// Devices, their memory and streams: cuda_device.h by the CUDA runtime.
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "keel/base/error.h"
+#include "keel/base/version.h"
+#include "keel/kernels/common/cuda_queue.h"
+
+namespace keel {
+
+void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  (void)cudaGetLastError();  // it is reported here, not once more by the next call
+  const ErrorKind kind = error == cudaErrorMemoryAllocation ? ErrorKind::memory : ErrorKind::device;
+  throw Error(kind, std::string("CUDA: ") + cudaGetErrorString(error), what);
+}
+
+extern "C" __attribute__((visibility("default"))) const char* keel_cuda_version() {
+  return KEEL_VERSION;
+}
+
+int keel_cuda_device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {  // no driver, or one too old for this runtime
+    (void)cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+CudaQueue* keel_cuda_open_queue(int index) {
+  const int count = keel_cuda_device_count();
+  if (count == 0)
+    throw Error(ErrorKind::device, "there is no GPU here that CUDA can use", "", "--device cpu runs everywhere");
+  if (index < 0 || index >= count) {
+    throw Error(ErrorKind::device, "there is no GPU with this number", "cuda:" + std::to_string(index),
+                "the last one is cuda:" + std::to_string(count - 1));
+  }
+  check(cudaSetDevice(index), "cudaSetDevice");
+  auto queue = std::make_unique<CudaQueue>();
+  queue->device = index;
+  check(cudaDeviceGetAttribute(&queue->multiprocessors, cudaDevAttrMultiProcessorCount, index), "device attributes");
+  check(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return queue.release();
+}
+
+void keel_cuda_close_queue(CudaQueue* queue) {
+  if (queue == nullptr) return;
+  // Errors have been met by synchronize(), or no one asked.
+  (void)cudaStreamSynchronize(queue->stream);
+  queue->products.reset();
+  (void)cudaFree(queue->scratch);
+  (void)cudaStreamDestroy(queue->stream);
+  delete queue;
+}
+
+CudaDeviceInfo keel_cuda_device_info(CudaQueue& queue) {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, queue.device), "cudaGetDeviceProperties");
+  size_t free_bytes = 0, all_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
+  CudaDeviceInfo info;
+  static_assert(sizeof info.name == sizeof properties.name);
+  std::memcpy(info.name, properties.name, sizeof info.name);
+  info.compute_capability = 10 * properties.major + properties.minor;
+  info.multiprocessors = properties.multiProcessorCount;
+  info.memory_bytes = static_cast<int64_t>(all_bytes);
+  info.free_bytes = static_cast<int64_t>(free_bytes);
+  info.shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
+  info.l2_bytes = properties.l2CacheSize;
+  return info;
+}
+
+void keel_cuda_synchronize(CudaQueue& queue) {
+  check(cudaStreamSynchronize(queue.stream), "a computation");
+}
+
+void* keel_cuda_allocate(CudaQueue&, int64_t bytes) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "device memory");
+  return memory;
+}
+
+void keel_cuda_release(CudaQueue&, void* memory) {
+  (void)cudaFree(memory);
+}
+
+void* keel_cuda_allocate_shared(CudaQueue&, int64_t bytes) {
+  void* memory = nullptr;
+  check(cudaMallocManaged(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaMemAttachGlobal),
+        "shared memory");
+  return memory;
+}
+
+void* keel_cuda_scratch(CudaQueue& queue, int64_t bytes) {
+  if (queue.scratch_bytes < bytes) {
+    // What is enqueued may still use the one there is: cudaFree waits for it.
+    check(cudaFree(std::exchange(queue.scratch, nullptr)), "scratch memory");
+    queue.scratch_bytes = 0;
+    check(cudaMalloc(&queue.scratch, static_cast<size_t>(bytes)), "scratch memory");
+    queue.scratch_bytes = bytes;
+  }
+  return queue.scratch;
+}
+
+void keel_cuda_copy_to_device(CudaQueue& queue, const void* host, void* device, int64_t bytes) {
+  check(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, queue.stream),
+        "copy to the device");
+}
+
+void keel_cuda_copy_to_host(CudaQueue& queue, const void* device, void* host, int64_t bytes) {
+  check(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, queue.stream),
+        "copy to the host");
+}
+
+void keel_cuda_zero(CudaQueue& queue, void* device, int64_t bytes) {
+  check(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), queue.stream), "cudaMemset");
+}
+
+}  // namespace keel

@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 
+#include "keel/kernels/adamw/adamw_table.h"
 #include "keel/kernels/common/cuda_device.h"
 
 namespace keel {
@@ -24,6 +25,7 @@ struct CudaQueue {
   void* scratch = nullptr;
   int64_t scratch_bytes = 0;
   std::unique_ptr<CudaProducts, CloseCudaProducts> products;
+  AdamwTable adamw;
 };
 
 /// Throws Error(device), or Error(memory) where memory ran out, naming what was tried, unless it is cudaSuccess.

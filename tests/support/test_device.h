@@ -1,0 +1,18 @@
+#pragma once
+
+#include <optional>
+
+#include "keel/kernels/common/context.h"
+
+namespace keel::testing {
+
+/// The device that KEEL_TEST_DEVICE (cuda, cuda-emulated) asks the tests of operations to run on; none: the CPU.
+std::optional<DeviceChoice> test_device();
+
+/// A context like `ctx` with one thread.
+inline Context single_threaded(const Context& ctx) {
+  if (const auto device = test_device()) return Context(*device, 1);
+  return Context(1, ctx.isa());
+}
+
+}  // namespace keel::testing

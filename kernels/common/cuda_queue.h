@@ -24,9 +24,14 @@ struct CudaQueue {
   cudaStream_t stream = nullptr;
   void* scratch = nullptr;
   int64_t scratch_bytes = 0;
+  void* sums = nullptr;  ///< of chunks of rows (chunk_sums.h): operations take these beside what others keep in scratch
+  int64_t sums_bytes = 0;
   std::unique_ptr<CudaProducts, CloseCudaProducts> products;
   AdamwTable adamw;
 };
+
+/// Device memory of at least the bytes that are wanted: what there is, or more in its place. Error(memory).
+void* grown(void*& memory, int64_t& bytes, int64_t wanted);
 
 /// Throws Error(device), or Error(memory) where memory ran out, naming what was tried, unless it is cudaSuccess.
 void check(cudaError_t error, const char* what);

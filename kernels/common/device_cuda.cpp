@@ -52,6 +52,7 @@ void keel_cuda_close_queue(CudaQueue* queue) {
   (void)cudaStreamSynchronize(queue->stream);
   queue->products.reset();
   (void)cudaFree(queue->scratch);
+  (void)cudaFree(queue->sums);
   (void)cudaStreamDestroy(queue->stream);
   delete queue;
 }
@@ -94,15 +95,19 @@ void* keel_cuda_allocate_shared(CudaQueue&, int64_t bytes) {
   return memory;
 }
 
-void* keel_cuda_scratch(CudaQueue& queue, int64_t bytes) {
-  if (queue.scratch_bytes < bytes) {
+void* grown(void*& memory, int64_t& bytes, int64_t wanted) {
+  if (bytes < wanted) {
     // What is enqueued may still use the one there is: cudaFree waits for it.
-    check(cudaFree(std::exchange(queue.scratch, nullptr)), "scratch memory");
-    queue.scratch_bytes = 0;
-    check(cudaMalloc(&queue.scratch, static_cast<size_t>(bytes)), "scratch memory");
-    queue.scratch_bytes = bytes;
+    check(cudaFree(std::exchange(memory, nullptr)), "scratch memory");
+    bytes = 0;
+    check(cudaMalloc(&memory, static_cast<size_t>(wanted)), "scratch memory");
+    bytes = wanted;
   }
-  return queue.scratch;
+  return memory;
+}
+
+void* keel_cuda_scratch(CudaQueue& queue, int64_t bytes) {
+  return grown(queue.scratch, queue.scratch_bytes, bytes);
 }
 
 void keel_cuda_copy_to_device(CudaQueue& queue, const void* host, void* device, int64_t bytes) {

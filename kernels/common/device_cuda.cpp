@@ -1,6 +1,7 @@
 // Devices, their memory and streams: cuda_device.h by the CUDA runtime.
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -78,16 +79,6 @@ void keel_cuda_synchronize(CudaQueue& queue) {
   check(cudaStreamSynchronize(queue.stream), "a computation");
 }
 
-void* keel_cuda_allocate(CudaQueue&, int64_t bytes) {
-  void* memory = nullptr;
-  check(cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "device memory");
-  return memory;
-}
-
-void keel_cuda_release(CudaQueue&, void* memory) {
-  (void)cudaFree(memory);
-}
-
 void* keel_cuda_allocate_shared(CudaQueue&, int64_t bytes) {
   void* memory = nullptr;
   check(cudaMallocManaged(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaMemAttachGlobal),
@@ -104,6 +95,18 @@ void* grown(void*& memory, int64_t& bytes, int64_t wanted) {
     bytes = wanted;
   }
   return memory;
+}
+
+void* keel_cuda_allocate(CudaQueue& queue, int64_t bytes) {
+  const char* shared = std::getenv("KEEL_CUDA_SHARED_MEMORY");
+  if (shared != nullptr && std::string(shared) == "1") return keel_cuda_allocate_shared(queue, bytes);
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "device memory");
+  return memory;
+}
+
+void keel_cuda_release(CudaQueue&, void* memory) {
+  (void)cudaFree(memory);
 }
 
 void* keel_cuda_scratch(CudaQueue& queue, int64_t bytes) {

@@ -169,6 +169,7 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   // Launches wait for their kernels, so that tests may look at results at once.
   setenv("CUDA_LAUNCH_BLOCKING", "1", 0);
+  setenv("KEEL_CUDA_SHARED_MEMORY", "1", 0);
   const auto device = keel::testing::test_device();
   if (!device) return RUN_ALL_TESTS();
   try {

@@ -18,6 +18,23 @@ struct CloseCudaProducts {
   void operator()(CudaProducts* products) const;
 };
 
+/// Device memory that an operation keeps, and that only grows.
+class KeptMemory {
+ public:
+  KeptMemory() = default;
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+  ~KeptMemory() { (void)cudaFree(memory_); }
+
+  /// Aligned to 256, holding whatever was left there. Error(memory).
+  void* at_least(int64_t bytes);
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void* memory_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
 struct CudaQueue {
   int device = 0;
   int multiprocessors = 0;
@@ -28,6 +45,9 @@ struct CudaQueue {
   int64_t sums_bytes = 0;
   std::unique_ptr<CudaProducts, CloseCudaProducts> products;
   AdamwTable adamw;
+  KeptMemory widened_weights;  ///< of linear: a block of rows in fp32
+  KeptMemory token_order;      ///< of embedding_backward
+  KeptMemory row_losses;       ///< of cross_entropy
 };
 
 /// Device memory of at least the bytes that are wanted: what there is, or more in its place. Error(memory).

@@ -113,6 +113,17 @@ void* keel_cuda_scratch(CudaQueue& queue, int64_t bytes) {
   return grown(queue.scratch, queue.scratch_bytes, bytes);
 }
 
+void* KeptMemory::at_least(int64_t bytes) {
+  if (bytes_ < bytes) {
+    // What is enqueued may still use the one there is: cudaFree waits for it.
+    check(cudaFree(std::exchange(memory_, nullptr)), "memory of an operation");
+    bytes_ = 0;
+    check(cudaMalloc(&memory_, static_cast<size_t>(bytes)), "memory of an operation");
+    bytes_ = bytes;
+  }
+  return memory_;
+}
+
 void keel_cuda_copy_to_device(CudaQueue& queue, const void* host, void* device, int64_t bytes) {
   check(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, queue.stream),
         "copy to the device");

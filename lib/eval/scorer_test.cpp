@@ -80,7 +80,7 @@ class ScorerTest : public ::testing::Test {
   }
 
   testing::TempDir folder_;
-  Context ctx_ = testing::context(2);
+  Context ctx_ = testing::test_context(2);
   std::optional<InferenceModel> plain_;
   int64_t tokens_run_ = 0, tokens_asked_ = 0;
 };

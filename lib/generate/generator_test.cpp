@@ -46,7 +46,7 @@ class GeneratorTest : public ::testing::Test {
   }
 
   testing::TempDir folder_;
-  Context ctx_ = testing::context(2);
+  Context ctx_ = testing::test_context(2);
 };
 
 std::vector<GenerationRequest> some_requests(double temperature) {

@@ -43,7 +43,7 @@ std::vector<double> reference_gradient(const Case& c) {
 }
 
 void expect_gradients(Case& c, const std::vector<double>& expected) {
-  Context ctx = testing::context(2);
+  Context ctx = testing::test_context(2);
   const Arena arena(ctx, c.arena_plan);
   Decoder decoder(ctx, c.config, c.plan, arena);
   std::vector<StepScalars> scalars(1);
@@ -177,7 +177,7 @@ void expect_same_bits(const ModelConfig& config, ActivationType type) {
   std::vector<float> kept;
   for (const int64_t segment : {0, 1, 2, 4, 6, 10}) {
     Case c(config, {0, 3, 9}, 80, false, true, segment, type);
-    Context ctx = testing::context(2);
+    Context ctx = testing::test_context(2);
     const Arena arena(ctx, c.arena_plan);
     Decoder decoder(ctx, c.config, c.plan, arena);
     std::vector<StepScalars> scalars(1);
@@ -216,7 +216,7 @@ TEST(Decoder, RecomputationNeedsLessMemory) {
 }
 
 double loss_and_gradients(Case& c) {
-  Context ctx = testing::context(2);
+  Context ctx = testing::test_context(2);
   const Arena arena(ctx, c.arena_plan);
   Decoder decoder(ctx, c.config, c.plan, arena);
   std::vector<StepScalars> scalars(1);
@@ -332,7 +332,7 @@ TEST(Decoder, DocumentsAndLossMaskAgainstTheComplexStep) {
 
 TEST(Decoder, AccumulationAddsExactly) {
   Case c(small("keel"), {0, 5, 9}, 40);
-  Context ctx = testing::context(1);
+  Context ctx = testing::test_context(1);
   const Arena arena(ctx, c.arena_plan);
   Decoder decoder(ctx, c.config, c.plan, arena);
   std::vector<StepScalars> scalars(1);
@@ -362,7 +362,7 @@ TEST(Decoder, InferenceWithSharedBuffersGivesTheSameLoss) {
     std::vector<StepScalars> scalars(2);
     for (bool training : {true, false}) {
       Case c(small(std::string(scheme.name)), {0, 5, 9}, 50, false, training);
-      Context ctx = testing::context(1);
+      Context ctx = testing::test_context(1);
       const Arena arena(ctx, c.arena_plan);
       Decoder decoder(ctx, c.config, c.plan, arena);
       ASSERT_TRUE(decoder.forward(c.parameters(), c.flat()));
@@ -376,7 +376,7 @@ void expect_same_bits_for_any_threads(ActivationType type) {
   Case c(small("keel"), {0, 40, 90, 130}, 60, false, true, 0, type);
   std::vector<float> first;
   for (int threads : {1, 2, 3}) {
-    Context ctx = testing::context(threads);
+    Context ctx = testing::test_context(threads);
     const Arena arena(ctx, c.arena_plan);
     Decoder decoder(ctx, c.config, c.plan, arena);
     std::vector<StepScalars> scalars(1);
@@ -398,7 +398,7 @@ TEST(Decoder, SameBitsForAnyNumberOfThreads) {
 
 TEST(Decoder, InterruptionEndsThePass) {
   Case c(small("keel"), {0, 5}, 70);
-  Context ctx = testing::context(1);
+  Context ctx = testing::test_context(1);
   const Arena arena(ctx, c.arena_plan);
   int asked = 0, patience = 1000;
   Decoder decoder(ctx, c.config, c.plan, arena, [&] { return ++asked > patience; });

@@ -25,7 +25,7 @@ GradientProfile profile_of(Case& c, const std::vector<FlatBatch>& micro_batches,
   options.observe_gradients = true;
   const DecoderPlan decoder_plan = plan_decoder(c.config, all_sublayers(c.config), options, arena_plan);
   const GradientProfilePlan plan = plan_gradient_profile(c.config, c.layout, options.max_tokens, arena_plan);
-  Context ctx = testing::context(threads);
+  Context ctx = testing::test_context(threads);
   const Arena arena(ctx, arena_plan);
   Decoder decoder(ctx, c.config, decoder_plan, arena);
   GradientProfiler profiler(ctx, c.config, c.layout, decoder, plan, arena);
@@ -223,7 +223,7 @@ TEST(GradientProfile, SameBitsInEveryRecomputeModeAndForAnyThreads) {
         if (first.empty()) {
           first = found;
           Case unobserved(config, {0, 3, 9}, 80);
-          Context ctx = testing::context(threads);
+          Context ctx = testing::test_context(threads);
           const Arena arena(ctx, unobserved.arena_plan);
           std::vector<StepScalars> scalars(1);
           ASSERT_TRUE(Decoder(ctx, unobserved.config, unobserved.plan, arena)

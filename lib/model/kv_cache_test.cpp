@@ -143,7 +143,7 @@ struct Model {
   ModelConfig config;
   ParameterLayout layout;
   std::vector<float> weights;
-  Context ctx = testing::context(2);
+  Context ctx = testing::test_context(2);
   BatchCopy copy{ctx};
   std::optional<Arena> arena;
   std::optional<Decoder> decoder;

@@ -35,7 +35,7 @@ struct FixedCodec final : TextCodec {
 /// Three small steps on data with a tokenizer of 330 tokens; with prompts, samples after the second.
 struct SmallRun {
   testing::Scratch data, runs;
-  Context ctx = testing::context(1);
+  Context ctx = testing::test_context(1);
 
   SmallRun() {
     testing::write_megatron(data, "train-00000", {{5, 6, 2}, {7, 2}, {8, 9, 10, 2}});

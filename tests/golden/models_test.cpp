@@ -85,7 +85,7 @@ class GoldenModel : public ::testing::TestWithParam<fs::path> {
     return logits;
   }
 
-  Context ctx_ = testing::context(2);
+  Context ctx_ = testing::test_context(2);
   Json golden_;
   std::optional<InferenceModel> model_;
 };

@@ -70,7 +70,7 @@ TEST(WeightTypes, GiveTheLogitsOfFilesOfTheirType) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.folder);
     const auto expected = last_logits(models / c.file / "golden.safetensors", c.tensor);
-    Context ctx = testing::context(2);
+    Context ctx = testing::test_context(2);
     const DecoderOptions options{
         .max_tokens = 48, .max_positions = 64, .cache_pages = 4, .page_size = 16, .logit_rows = 8};
     InferenceModel model(ctx, open_model_folder((models / c.folder).string()), options, {}, c.type);

@@ -144,7 +144,7 @@ TEST_P(GoldenWiring, StepZero) {
       plan_decoder(config, all_sublayers(config),
                    {.max_tokens = N, .max_positions = T, .training = true, .observe_gradients = true}, arena_plan);
   const GradientProfilePlan profile_plan = plan_gradient_profile(config, layout, N, arena_plan);
-  Context ctx = testing::context(2);
+  Context ctx = testing::test_context(2);
   const Arena arena(ctx, arena_plan);
   const ParameterBuffers p{.layout = &layout,
                            .weights = {arena.at(weights), {layout.size}},

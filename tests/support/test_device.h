@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "keel/kernels/common/context.h"
 
@@ -9,10 +10,20 @@ namespace keel::testing {
 /// The device that KEEL_TEST_DEVICE (cuda, cuda-emulated) asks the tests of operations to run on; none: the CPU.
 std::optional<DeviceChoice> test_device();
 
-/// A context of that device, or of the CPU with this many threads.
-inline Context context(int threads) {
+/// Of the device that tests are to run on or, on the CPU, with these threads and instruction set.
+inline Context test_context(int threads, Isa isa = best_isa()) {
   if (const auto device = test_device()) return Context(*device, threads);
-  return Context(threads);
+  return Context(threads, isa);
+}
+
+/// The instruction sets that this processor runs; for a device, one that says nothing.
+inline std::vector<Isa> isas_to_test() {
+  if (test_device()) return {best_isa()};
+  std::vector<Isa> found;
+  for (Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
+    if (isa_available(isa)) found.push_back(isa);
+  }
+  return found;
 }
 
 /// A context like `ctx` with one thread.

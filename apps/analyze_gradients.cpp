@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "analyze_modes.h"
+#include "device_option.h"
 #include "keel/analyze/gradients.h"
 #include "keel/base/error.h"
 #include "keel/base/log.h"
@@ -87,7 +88,7 @@ int run_gradients(const Options& options) {
   if (question.model_path.empty() && !options.has("--config") && !options.has("--set")) {
     throw Error(ErrorKind::usage, "CHECKPOINT or --config must be given", "", "'keel-analyze gradients -h' shows how");
   }
-  device_of(options);
+  const DeviceChoice device = device_choice(options);
   const AnalysisOutput output = find_outputs(options, inputs_of(options));
   if (output.is_finished) return kExitOk;
   Report report("keel.analyze.gradients/1", "keel-analyze", options.arguments());
@@ -95,7 +96,7 @@ int run_gradients(const Options& options) {
   for (const ReportInput& input : report_inputs(setup.run)) report.add_input(input);
   const std::string config_file = options.find_text("--config").value_or("");
   if (std::filesystem::is_regular_file(config_file)) report.add_input_file(config_file);
-  Context ctx(threads_of(options));
+  Context ctx(device, threads_of(options));
   const GradientAnalysis analysis = analyze_gradients(ctx, setup, *make_progress(options));
   report.config() = setup.config.to_json();
   report.results() = analysis.results;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "device_option.h"
 #include "eval_modes.h"
 #include "keel/base/clock.h"
 #include "keel/base/error.h"
@@ -213,7 +214,7 @@ void warn_of_scores(const std::vector<TaskScores>& tasks, int64_t max_length) {
 
 /// What can be refused before anything is read. Where the harness's files go, if anywhere.
 std::optional<HarnessOutput> check_outputs(const Options& options, double start_time) {
-  (void)device_of(options);
+  (void)device_choice(options);
   const std::string model = options.text("MODEL");
   for (const char* name : {"MODEL", "--data", "--out"}) {
     if (const auto path = options.find_text(name)) require_utf8_path(name, *path);
@@ -266,7 +267,7 @@ Evaluation run_evaluation(const Options& options, const ScoredModel& scored, con
             python_repr(std::string_view(scored.tokenizer->piece(first_token))));
 
   const ScorerSizes sizes = scorer_sizes(options, requests, max_length);
-  Context ctx(threads_of(options));
+  Context ctx(device_choice(options), threads_of(options));
   InferenceModel model(
       ctx, scored.folder, sizes.decoder_options(), [] { return stop_requested(); }, weights_of(options));
   const std::unique_ptr<Progress> progress = make_progress(options);
@@ -286,7 +287,7 @@ Evaluation run_evaluation(const Options& options, const ScoredModel& scored, con
                        .num_fewshot = options.find_integer("--num-fewshot"),
                        .bootstrap_iterations = options.integer("--bootstrap-iters"),
                        .seeds = seeds,
-                       .device = device_of(options),
+                       .device = to_string(device_choice(options)),
                        .pad = token_named(tokenizer, tokenizer.pad_id()),
                        .eos = token_named(tokenizer, tokenizer.eos_id()),
                        .bos = token_named(tokenizer, tokenizer.bos_id()),

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "device_option.h"
 #include "eval_modes.h"
 #include "keel/base/clock.h"
 #include "keel/base/error.h"
@@ -142,7 +143,7 @@ void check_outputs(const Options& options) {
 }  // namespace
 
 int evaluate_texts(const Options& options) {
-  device_of(options);
+  const DeviceChoice device = device_choice(options);
   check_outputs(options);
   Report report("keel.eval/1", "keel-eval", options.arguments());
   const ScoredModel scored = open_scored_model(options);
@@ -158,7 +159,7 @@ int evaluate_texts(const Options& options) {
   for (const Text& text : texts) longest = std::max(longest, std::ssize(text.tokens) + 1);
   const ScorerSizes sizes{.max_length = std::min(windows.window, longest),
                           .max_tokens = options.integer("--batch-tokens")};
-  Context ctx(threads_of(options));
+  Context ctx(device, threads_of(options));
   InferenceModel model(
       ctx, scored.folder, sizes.decoder_options(), [] { return stop_requested(); }, weights_of(options));
   const Stopwatch stopwatch;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "device_option.h"
 #include "keel/base/clock.h"
 #include "keel/base/error.h"
 #include "keel/base/files.h"
@@ -364,7 +365,7 @@ void write_report(Report& report, const std::string& path, const Options& option
 }
 
 int run_keel_generate(const Options& options) {
-  device_of(options);
+  const DeviceChoice device = device_choice(options);
   const auto report_path = options.find_text("--report");
   if (report_path) {
     if (*report_path == "-") throw Error(ErrorKind::usage, "stdout is for the text", "--report");
@@ -383,7 +384,7 @@ int run_keel_generate(const Options& options) {
   const GeneratorSizes sizes = generator_sizes(session.requests(), config.max_position_embeddings,
                                                options.integer("--batch-sequences"), kBatchTokens);
   require_runnable(session.requests(), sizes, config.vocab_size);
-  Context ctx(threads_of(options));
+  Context ctx(device, threads_of(options));
   InferenceModel model(
       ctx, folder, sizes.decoder_options(), [] { return stop_requested(); }, weights_of(options));
   // Text that comes in its time shows by itself how far it is.

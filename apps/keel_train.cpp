@@ -1,6 +1,7 @@
 /// keel-train: trains a decoder from token shards. Options, calls into the library, exit code.
 #include <nlohmann/json.hpp>
 
+#include "device_option.h"
 #include "doctor.h"
 #include "keel/base/error.h"
 #include "keel/base/options.h"
@@ -139,8 +140,7 @@ int run_keel_train(const Options& options) {
     return kExitOk;
   }
   if (!options.flag("--plan") && !options.flag("--profile")) (void)options.text("--out");  // "must be given"
-  device_of(options);
-  Context ctx(threads_of(options));
+  Context ctx(device_choice(options), threads_of(options));
   if (options.flag("--plan")) return print_plan(options, ctx, command);
   if (options.flag("--profile")) return print_profile(options, ctx, command);
   const TrainResult result = train(ctx, command, *make_progress(options));

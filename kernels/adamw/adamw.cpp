@@ -4,6 +4,7 @@
 
 #include "keel/base/error.h"
 #include "keel/kernels/adamw/adamw_cpu.h"
+#include "keel/kernels/adamw/adamw_cuda.h"
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 
@@ -27,8 +28,12 @@ void adamw(Context& ctx, std::span<const AdamwSegment> segments, double beta1, d
     }
   }
   const OperationScope scope(ctx, "adamw", {.flops = 14.0 * static_cast<double>(size), .bytes = bytes_of(w, 7)});
+  const AdamwArrays arrays{gradient.data(), w.data(), m.data(), v.data()};
+  if (ctx.device() == Device::cuda) {
+    return cuda::adamw(ctx.queue(), segments, beta1, beta2, scalars.data(), arrays);
+  }
   KEEL_CALL_ISA(ctx.isa(), adamw(segments.data(), static_cast<int64_t>(segments.size()), beta1, beta2, *scalars.data(),
-                                 AdamwArrays{gradient.data(), w.data(), m.data(), v.data()}, ctx.team()));
+                                 arrays, ctx.team()));
 }
 
 }  // namespace keel

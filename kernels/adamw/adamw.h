@@ -14,6 +14,7 @@ struct AdamwSegment {
   ParameterClass parameter_class = ParameterClass::scalar;  ///< picks learning_rate
   float weight_decay = 0;                                   ///< 0 where decay does not apply
   float eps = 1e-8F;
+  bool operator==(const AdamwSegment&) const = default;
 };
 
 /// One AdamW step on all segments (Loshchilov & Hutter 2019, arXiv:1711.05101), element by element:

@@ -5,15 +5,7 @@
 namespace keel::KEEL_ISA {
 namespace {
 
-/// What the formula needs of one segment: combined in double, then rounded once.
-struct Coefficients {
-  float grad_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
-  float step;  ///< lr / bias_correction1
-  float inv_correction2;
-  float eps;
-};
-
-Coefficients coefficients(const AdamwSegment& segment, double beta1, double beta2, const StepScalars& s) {
+AdamwCoefficients coefficients(const AdamwSegment& segment, double beta1, double beta2, const StepScalars& s) {
   const double lr = s.learning_rate[static_cast<int>(segment.parameter_class)];
   return {static_cast<float>(s.grad_scale),
           static_cast<float>(lr * segment.weight_decay),
@@ -26,7 +18,7 @@ Coefficients coefficients(const AdamwSegment& segment, double beta1, double beta
           segment.eps};
 }
 
-void update(const Coefficients& k, const float* gradient, float* w, float* m, float* v, int64_t size) {
+void update(const AdamwCoefficients& k, const float* gradient, float* w, float* m, float* v, int64_t size) {
 #pragma omp simd
   for (int64_t i = 0; i < size; ++i) {
     const float g = k.grad_scale * gradient[i];

@@ -1,16 +1,10 @@
 #pragma once
 
-#include "keel/kernels/adamw/adamw.h"
+#include "keel/kernels/adamw/adamw_arrays.h"
 #include "keel/kernels/common/isa.h"
 #include "keel/kernels/common/thread_team.h"
 
 namespace keel {
-
-/// The arrays of adamw.
-struct AdamwArrays {
-  const float* gradient;
-  float *w, *m, *v;
-};
 
 KEEL_DECLARE_ISA(void adamw(const AdamwSegment* segments, int64_t count, double beta1, double beta2,
                             const StepScalars& scalars, const AdamwArrays& arrays, Threads threads))

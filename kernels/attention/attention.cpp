@@ -7,6 +7,7 @@
 
 #include "keel/base/error.h"
 #include "keel/kernels/attention/attention_cpu.h"
+#include "keel/kernels/attention/attention_cuda.h"
 #include "keel/kernels/common/operation_profile.h"
 
 namespace keel {
@@ -37,15 +38,16 @@ void check_dense(const char* name, const View<const float, 2>& x, int64_t heads,
   }
 }
 
-void check_sequences(const View<const int32_t, 1>& cu_seqlens, int64_t tokens) {
+void check_sequences(const View<const int32_t, 1>& cu_seqlens, int64_t tokens, bool on_host) {
   if (cu_seqlens.extent(0) < 1 || !cu_seqlens.is_dense()) fail("expected [sequences + 1], dense", "cu_seqlens");
+  if (!on_host) return;
   const int64_t sequences = cu_seqlens.extent(0) - 1;
   bool ascending = cu_seqlens(0) >= 0 && cu_seqlens(sequences) <= tokens;
   for (int64_t s = 0; s < sequences; ++s) ascending &= cu_seqlens(s) <= cu_seqlens(s + 1);
   if (!ascending) fail("does not ascend within 0 .. the number of queries, " + std::to_string(tokens), "cu_seqlens");
 }
 
-void check_pages(const KeysValues& kv, const View<const int32_t, 1>& cu_seqlens) {
+void check_pages(const KeysValues& kv, const View<const int32_t, 1>& cu_seqlens, bool on_host) {
   const int64_t sequences = cu_seqlens.extent(0) - 1;
   const int64_t pages = kv.page_table.extent(1);
   if (kv.page_size < 1) fail("a page holds at least one token", "page_size " + std::to_string(kv.page_size));
@@ -56,6 +58,7 @@ void check_pages(const KeysValues& kv, const View<const int32_t, 1>& cu_seqlens)
   if (!kv.kv_lengths || kv.kv_lengths.extent(0) != sequences || !kv.kv_lengths.is_dense()) {
     fail("expected one length for each of " + std::to_string(sequences) + " sequences", "kv_lengths");
   }
+  if (!on_host) return;
   for (int64_t s = 0; s < sequences; ++s) {
     const int64_t length = kv.kv_lengths(s);
     const std::string where = "sequence " + std::to_string(s) + " of " + std::to_string(length) + " tokens";
@@ -81,7 +84,7 @@ AttentionSizes checked_sizes(Context& context, const View<const float, 3>& q, co
   if (head_dim < 1 || kv_heads < 1 || heads < kv_heads || heads % kv_heads != 0) {
     fail("expected heads a multiple of kv_heads and head_dim at least 1", extents("q", q) + ", " + extents("k", k));
   }
-  check_sequences(cu_seqlens, q.extent(0));
+  check_sequences(cu_seqlens, q.extent(0), context.device() == Device::cpu);
   return {.sequences = cu_seqlens.extent(0) - 1,
           .tokens = q.extent(0),
           .heads = heads,
@@ -97,6 +100,22 @@ AttentionSizes checked_sizes(Context& context, const View<const float, 3>& q, co
 
 int64_t key_count(const AttentionSizes& z, const int32_t* kv_lengths, int64_t sequence) {
   return kv_lengths != nullptr ? kv_lengths[sequence] : z.cu_seqlens[sequence + 1] - z.cu_seqlens[sequence];
+}
+
+CudaAttentionSizes on_device(const AttentionSizes& z) {
+  return {.sequences = z.sequences,
+          .tokens = z.tokens,
+          .heads = z.heads,
+          .kv_heads = z.kv_heads,
+          .head_dim = z.head_dim,
+          .cu_seqlens = z.cu_seqlens,
+          .scale = z.scale,
+          .window = z.window};
+}
+
+template <class T>
+CudaHeadRows<T> device_rows_of(const View<T, 3>& x) {
+  return {x.data(), x.stride(0), x.stride(1)};
 }
 
 /// Multiply-adds of one product of queries and the keys they see.
@@ -129,9 +148,29 @@ void give_scratch(Context& context, AttentionSizes& sizes, int64_t floats) {
       static_cast<float*>(context.scratch(sizes.threads.count * floats * static_cast<int64_t>(sizeof(float))));
 }
 
+void forward_on_device(Context& context, const AttentionSizes& sizes, const View<const float, 3>& q,
+                       const KeysValues& kv, const View<float, 3>& out, const View<float, 2>& lse) {
+  const bool paged = static_cast<bool>(kv.page_table);
+  // How long sequences are is not known here: no arithmetic is counted, and of keys in pages no memory.
+  const double of_keys = paged ? 0 : bytes_of(kv.keys) + bytes_of(kv.values);
+  const OperationScope scope(context, "attention", {.flops = 0, .bytes = 2 * bytes_of(q) + of_keys});
+  cuda::attention_forward(context.queue(), {.sizes = on_device(sizes),
+                                            .q = device_rows_of(q),
+                                            .k = device_rows_of(kv.keys),
+                                            .v = device_rows_of(kv.values),
+                                            .out = device_rows_of(out),
+                                            .lse = lse.data(),
+                                            .pages = {.page_table = kv.page_table.data(),
+                                                      .kv_lengths = paged ? kv.kv_lengths.data() : nullptr,
+                                                      .page_table_stride = kv.page_table.stride(0),
+                                                      .page_size = kv.page_size,
+                                                      .most_keys = kv.page_table.extent(1) * kv.page_size}});
+}
+
 }  // namespace
 
 int64_t attention_memory(const Context& context, int64_t head_dim) {
+  if (context.device() == Device::cuda) return 0;
   const int64_t forward = KEEL_CALL_ISA(context.isa(), attention_forward_scratch(head_dim));
   const int64_t backward = KEEL_CALL_ISA(context.isa(), attention_backward_scratch(head_dim));
   return context.threads() * std::max(forward, backward) * static_cast<int64_t>(sizeof(float));
@@ -146,7 +185,8 @@ void attention(Context& context, View<const float, 3> q, const KeysValues& kv, V
   check_rows("values", kv.values, rows, sizes.kv_heads, sizes.head_dim);
   check_rows("out", out, sizes.tokens, sizes.heads, sizes.head_dim);
   if (lse) check_dense("lse", lse, sizes.heads, sizes.tokens);
-  if (paged) check_pages(kv, cu_seqlens);
+  if (paged) check_pages(kv, cu_seqlens, context.device() == Device::cpu);
+  if (context.device() == Device::cuda) return forward_on_device(context, sizes, q, kv, out, lse);
   if (sizes.attending() == 0) return;
   give_scratch(context, sizes, KEEL_CALL_ISA(context.isa(), attention_forward_scratch(sizes.head_dim)));
   const AttentionForward arguments{.sizes = sizes,
@@ -180,6 +220,22 @@ void attention_backward(Context& context, View<const float, 3> d_out, View<const
   }
   check_dense("lse", lse, sizes.heads, sizes.tokens);
   check_dense("delta", delta, sizes.heads, sizes.tokens);
+  if (context.device() == Device::cuda) {
+    // How long sequences are is not known here: no arithmetic is counted.
+    const OperationScope scope(context, "attention backward",
+                               {.flops = 0, .bytes = 4 * bytes_of(q) + 2 * bytes_of(k) + 2 * bytes_of(v)});
+    return cuda::attention_backward(context.queue(), {.sizes = on_device(sizes),
+                                                      .d_out = device_rows_of(d_out),
+                                                      .q = device_rows_of(q),
+                                                      .k = device_rows_of(k),
+                                                      .v = device_rows_of(v),
+                                                      .out = device_rows_of(out),
+                                                      .dq = device_rows_of(dq),
+                                                      .dk = device_rows_of(dk),
+                                                      .dv = device_rows_of(dv),
+                                                      .lse = lse.data(),
+                                                      .delta = delta.data()});
+  }
   if (sizes.attending() == 0) return;
   give_scratch(context, sizes, KEEL_CALL_ISA(context.isa(), attention_backward_scratch(sizes.head_dim)));
   const AttentionBackward arguments{.sizes = sizes,

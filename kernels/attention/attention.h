@@ -29,7 +29,8 @@ struct KeysValues {
 /// before it is written).  cu_seqlens: [S + 1], ascending within 0 .. N; empty sequences are allowed, and rows before the
 /// first and after the last sequence are neither read nor written.  lse: [heads, N] dense, or null.  heads is a multiple
 /// of kv_heads; head_dim is any positive number (multiples of 8 are fast).
-/// Masking is by exclusion, so a row never sees -10000.  Throws Error(shape) on extents that disagree.
+/// Masking is by exclusion, so a row never sees -10000.  Throws Error(shape) on extents that disagree and, on a CPU, on
+/// what cu_seqlens, kv_lengths and the page table hold; on a GPU, whose memory the host does not read, these are trusted.
 KEEL_API void attention(Context&, View<const float, 3> q, const KeysValues& kv, View<const int32_t, 1> cu_seqlens,
                         float scale, int64_t window, View<float, 3> out, View<float, 2> lse);
 
@@ -44,7 +45,8 @@ KEEL_API void attention_backward(Context&, View<const float, 3> d_out, View<cons
                                  View<float, 3> dk, View<float, 3> dv, View<float, 2> delta);
 
 /// Bytes of the context's scratch that the two want with this head_dim, in tiles for each of its threads: some 0.3 MB a
-/// thread at head_dim 32, 0.6 MB at 128. Nothing else is allocated.
+/// thread at head_dim 32, 0.6 MB at 128. Nothing else is allocated. On a GPU 0: flat keys want none up to a head_dim of
+/// 256 (beyond, a copy of q), keys in pages S kv_heads 128 (head_dim + 2) floats.
 KEEL_API int64_t attention_memory(const Context&, int64_t head_dim);
 
 }  // namespace keel

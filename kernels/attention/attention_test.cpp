@@ -24,11 +24,11 @@ void compare(const AttentionShape& s, const Spread& spread = {}) {
   const Inputs in = make_inputs(s, spread);
   const Expected e = expect(s, in);
   const auto within = [](const std::vector<double>& tolerance) { return [&](int64_t i) { return tolerance[i]; }; };
-  for (Isa isa : isas()) {
+  for (Isa isa : isas_to_test()) {
     SCOPED_TRACE(isa_name(isa));
     Results one;
     for (int threads : {1, 2, 3}) {
-      Context context(threads, isa);
+      Context context = testing::test_context(threads, isa);
       Results r;
       run_forward(context, s, in, r);
       run_backward(context, s, in, rounded(e.out), rounded(e.lse), r);
@@ -162,8 +162,8 @@ TEST(Attention, UniformScoresOfPowersOfTwoAreExact) {
   Inputs in = make_inputs(s);
   Random random(kSeed);
   for (float& x : in.v) x = static_cast<float>(random.integer(-1000, 1000));
-  for (Isa isa : isas()) {
-    Context context(2, isa);
+  for (Isa isa : isas_to_test()) {
+    Context context = testing::test_context(2, isa);
     Results r;
     run_forward(context, s, in, r);
     for (int64_t n = 0; n < 128; n = 2 * n + 1) {

@@ -13,23 +13,17 @@
 #include "keel/kernels/attention/attention.h"
 #include "keel/kernels/attention/attention_ref.h"
 #include "support/numeric.h"
+#include "support/test_device.h"
 
 namespace keel::attention_testing {
 
 using reference::AttentionShape;
 using testing::Guarded;
+using testing::isas_to_test;
 using testing::kUnitFp32;
 using testing::Random;
 
 inline constexpr uint64_t kSeed = 20240607;
-
-inline std::vector<Isa> isas() {
-  std::vector<Isa> found;
-  for (Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
-    if (isa_available(isa)) found.push_back(isa);
-  }
-  return found;
-}
 
 inline AttentionShape make_shape(const std::vector<int32_t>& lengths, int64_t heads, int64_t kv_heads, int64_t head_dim,
                                  int64_t window = 0) {

@@ -1,6 +1,7 @@
 #include "keel/kernels/bias/bias.h"
 
 #include "keel/kernels/bias/bias_cpu.h"
+#include "keel/kernels/bias/bias_cuda.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
@@ -11,6 +12,7 @@ void add_bias(Context& ctx, View<const float, 1> b, View<float, 2> y) {
   check_shape("add_bias", "y", y, y.extents());
   check_shape("add_bias", "b", b, {y.extent(1)});
   const OperationScope scope(ctx, "bias", {.flops = static_cast<double>(y.size()), .bytes = bytes_of(y, 2)});
+  if (ctx.device() == Device::cuda) return cuda::add_bias(ctx.queue(), b.data(), y);
   KEEL_CALL_ISA(ctx.isa(), add_bias(b.data(), y, ctx.team()));
 }
 
@@ -21,6 +23,7 @@ void add_bias_backward(Context& ctx, View<const float, 2> dy, View<float, 1> db,
   check_shape("add_bias_backward", "partial", partial, {chunk_count(rows), d});
   const OperationScope scope(ctx, "bias",
                              cost_of_rows(sums, {.flops = static_cast<double>(dy.size()), .bytes = bytes_of(dy)}));
+  if (ctx.device() == Device::cuda) return cuda::add_bias_backward(ctx.queue(), dy, db.data(), partial, sums);
   KEEL_CALL_ISA(ctx.isa(), add_bias_backward(dy, db.data(), partial, sums, ctx.team()));
 }
 

@@ -26,7 +26,8 @@ struct Case {
   int64_t rows, d;
   int64_t pad = 0, misalign = 0;
 };
-const Case kCases[] = {{1, 1}, {3, 15, 2, 1}, {63, 16}, {64, 65, 1, 3}, {65, 33}, {300, 257, 7}};
+const Case kCases[] = {{1, 1},   {3, 15, 2, 1}, {63, 16},     {64, 65, 1, 3},
+                       {65, 33}, {300, 257, 7}, {33, 132, 4}, {70, 1028}};
 
 View<float, 1> flat(std::vector<float>& v) {
   return {v.data(), {static_cast<int64_t>(v.size())}};
@@ -77,6 +78,10 @@ TEST(Bias, BackwardAgreesWithTheReference) {
       testing::expect_close(
           db, sums, [&](int64_t i) { return 4 * (1 + root) * kUnitFp32 * (0.25 + terms[i].value()); }, "db");
       EXPECT_TRUE(partial.intact());
+      std::vector<float> in_two_steps(c.d, 0.25F);
+      add_bias_backward(ctx, gradient.view(), flat(in_two_steps), partial.view(), RowSums::of_chunks);
+      add_bias_backward(ctx, gradient.view(), flat(in_two_steps), partial.view(), RowSums::add_up);
+      EXPECT_EQ(in_two_steps, db) << "chunks, then their sums";
       if (first.empty()) first = db;
       EXPECT_EQ(db, first) << "the same bits for any threads and instruction set";
     });

@@ -65,14 +65,11 @@ TEST(Cast, EveryRounding) {
   const std::vector<float> values = all_roundings();
   const int64_t columns = 192, rows = std::ssize(values) / columns;
   ASSERT_EQ(rows * columns, std::ssize(values));
-  for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
-    if (!isa_available(isa)) continue;
-    SCOPED_TRACE(isa_name(isa));
-    Context ctx(2, isa);
+  for_each_context([&](Context& ctx) {
     HalfMatrix to(rows, columns);
     narrow(ctx, {values.data(), {rows, columns}}, to.view());
     for (int64_t i = 0; i < rows * columns; ++i) ASSERT_NO_FATAL_FAILURE(expect_narrowed(to.at(i), values[i]));
-  }
+  });
 }
 
 /// The cases that are worked out by hand: 1 + 2^-8 and 1 + 3 2^-8 are halfway, 3.4028234e38 is beyond the largest.
@@ -108,15 +105,23 @@ TEST(Cast, EveryBf16ComesBack) {
 
 TEST(Cast, RowsThatAreStridedOrNotAligned) {
   struct Case {
-    int64_t rows, columns, pad = 0, misalign = 0;
+    int64_t rows, columns, pad = 0, misalign = 0, skew = 1;
   };
-  for (const Case& c : {Case{1, 1}, {3, 15, 1, 1}, {2, 16}, {5, 17, 20, 3}, {7, 64, 64, 0}, {300, 129, 3, 5}}) {
+  for (const Case& c : {Case{1, 1},
+                        {3, 15, 1, 1},
+                        {2, 16},
+                        {5, 17, 20, 3},
+                        {7, 64, 64, 0},
+                        {300, 129, 3, 5},
+                        {70, 36, 0, 0, 0},
+                        {2, 1028, 4, 4, 0}}) {
     SCOPED_TRACE(std::to_string(c.rows) + " x " + std::to_string(c.columns));
     Random random(static_cast<uint64_t>(31 * c.rows + c.columns));
     const std::vector<float> values = random.normals(c.rows * c.columns, 1, 3);
     for_each_context([&](Context& ctx) {
-      GuardedMatrix from(c.rows, c.columns, values, c.pad, c.misalign), back(c.rows, c.columns, c.pad + 2, c.misalign);
-      HalfMatrix to(c.rows, c.columns, c.pad + 1, c.misalign);
+      GuardedMatrix from(c.rows, c.columns, values, c.pad, c.misalign),
+          back(c.rows, c.columns, c.pad + 2 * c.skew, c.misalign);
+      HalfMatrix to(c.rows, c.columns, c.pad + c.skew, c.misalign);
       narrow(ctx, from.view(), to.view());
       widen(ctx, to.view(), back.view());
       const std::vector<float> widened = back.values();

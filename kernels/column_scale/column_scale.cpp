@@ -1,6 +1,7 @@
 #include "keel/kernels/column_scale/column_scale.h"
 
 #include "keel/kernels/column_scale/column_scale_cpu.h"
+#include "keel/kernels/column_scale/column_scale_cuda.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
@@ -13,6 +14,7 @@ void column_scale(Context& ctx, View<const float, 2> x, View<const float, 1> s, 
   check_shape("column_scale", "s", s, {d});
   check_shape("column_scale", "y", y, {rows, d});
   const OperationScope scope(ctx, "column_scale", {.flops = static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
+  if (ctx.device() == Device::cuda) return cuda::column_scale(ctx.queue(), x, s.data(), y);
   KEEL_CALL_ISA(ctx.isa(), column_scale(x, s.data(), y, ctx.team()));
 }
 
@@ -28,6 +30,8 @@ void column_scale_backward(Context& ctx, View<const float, 2> dy, View<const flo
   check_shape(kName, "partial", partial, {chunk_count(rows), d});
   const OperationScope scope(ctx, "column_scale backward",
                              cost_of_rows(sums, {.flops = 3 * static_cast<double>(x.size()), .bytes = bytes_of(x, 3)}));
+  if (ctx.device() == Device::cuda)
+    return cuda::column_scale_backward(ctx.queue(), dy, x, s.data(), dx, ds.data(), partial, sums);
   KEEL_CALL_ISA(ctx.isa(), column_scale_backward(dy, x, s.data(), dx, ds.data(), partial, sums, ctx.team()));
 }
 

@@ -27,9 +27,14 @@ struct Case {
   int64_t rows, d;
   int64_t pad = 0, misalign = 0;
   double mean = 0;
+  int64_t skew = 1;  ///< by how much the matrices differ in stride and start
 };
-const Case kCases[] = {{1, 1},         {3, 15, 2, 1}, {63, 16},           {64, 65, 1, 3},
-                       {65, 33, 0, 0}, {300, 257, 7}, {40, 5, 0, 1, 1000}};
+/// Rows of which a device can take four columns at a time.
+Case in_fours(int64_t rows, int64_t d) {
+  return {.rows = rows, .d = d, .skew = 0};
+}
+const Case kCases[] = {{1, 1},        {3, 15, 2, 1},       {63, 16},       {64, 65, 1, 3},    {65, 33, 0, 0},
+                       {300, 257, 7}, {40, 5, 0, 1, 1000}, in_fours(3, 8), in_fours(33, 132), in_fours(70, 1028)};
 
 struct Problem {
   explicit Problem(const Case& c) {
@@ -69,7 +74,7 @@ TEST(ColumnScale, ForwardIsOneProduct) {
     SCOPED_TRACE(std::to_string(c.rows) + " x " + std::to_string(c.d));
     Problem p(c);
     for_each_context([&](Context& ctx) {
-      GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), y(c.rows, c.d, c.pad + 1, c.misalign);
+      GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), y(c.rows, c.d, c.pad + c.skew, c.misalign);
       column_scale(ctx, x.view(), flat(p.s), y.view());
       EXPECT_EQ(y.values(), reference::column_scale(p.x, p.s));
       column_scale(ctx, x.view(), flat(p.s), x.view());
@@ -86,13 +91,21 @@ struct Backward {
 
 constexpr float kStart = 0.25F;  // what ds holds before
 
-Backward run_backward(Context& ctx, const Case& c, Problem p, bool in_place) {
-  GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), dy(c.rows, c.d, p.dy, c.pad + 1, c.misalign);
+Backward run_backward(Context& ctx, const Case& c, Problem p, bool in_place, bool in_two_steps = false) {
+  GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), dy(c.rows, c.d, p.dy, c.pad + c.skew, c.misalign);
   GuardedMatrix dx(c.rows, c.d, c.pad, c.misalign), partial(chunk_count(c.rows), c.d, 1, 2);
   GuardedMatrix& target = in_place ? dy : dx;
   Guarded<float> ds(c.d, c.misalign);
   ds.assign(std::vector<float>(c.d, kStart));
-  column_scale_backward(ctx, dy.view(), x.view(), flat(p.s), target.view(), {ds.get(), {c.d}}, partial.view());
+  const auto run = [&](RowSums sums) {
+    column_scale_backward(ctx, dy.view(), x.view(), flat(p.s), target.view(), {ds.get(), {c.d}}, partial.view(), sums);
+  };
+  if (in_two_steps) {
+    run(RowSums::of_chunks);
+    run(RowSums::add_up);
+  } else {
+    run(RowSums::everything);
+  }
   EXPECT_TRUE(target.intact() && ds.intact() && partial.intact());
   return {target.values(), ds.values()};
 }
@@ -112,19 +125,21 @@ TEST(ColumnScale, BackwardAgreesWithTheReference) {
       testing::expect_close(
           found.ds, ds, [&](int64_t i) { return 4 * roundings * kUnitFp32 * (kStart + terms.ds[i].value()); }, "ds");
       EXPECT_EQ(run_backward(ctx, c, p, true), found) << "dx is dy";
-      Context one(1, ctx.isa());
+      EXPECT_EQ(run_backward(ctx, c, p, false, true), found) << "chunks, then their sums";
+      Context one = testing::single_threaded(ctx);
       EXPECT_EQ(run_backward(one, c, p, false), found) << "one thread";
     });
   }
 }
 
 TEST(ColumnScale, NothingToDo) {
-  Context ctx(2);
-  std::vector<float> s(8, 1.0F), ds(8, 3.0F);
-  const View<float, 2> none(nullptr, {0, 8});
-  column_scale(ctx, none, flat(s), none);
-  column_scale_backward(ctx, none, none, flat(s), none, flat(ds), none);
-  EXPECT_EQ(ds, std::vector<float>(8, 3.0F));
+  for_each_context([&](Context& ctx) {
+    std::vector<float> s(8, 1.0F), ds(8, 3.0F);
+    const View<float, 2> none(nullptr, {0, 8});
+    column_scale(ctx, none, flat(s), none);
+    column_scale_backward(ctx, none, none, flat(s), none, flat(ds), none);
+    EXPECT_EQ(ds, std::vector<float>(8, 3.0F));
+  });
 }
 
 TEST(ColumnScale, ShapesThatDisagree) {

@@ -10,7 +10,8 @@ inline constexpr int64_t kReductionRows = 64;
 
 /// What an operation with sums over rows does: everything; its rows, leaving the sums of chunks in `partial`; or add
 /// these up. Rows can be taken in ranges that begin on a chunk, each with its rows of `partial`, before the sums of all
-/// are added up once.
+/// are added up once. On a GPU an operation always gets all its rows at once: `of_chunks` leaves their sum in the first row of
+/// `partial`, and `add_up` adds that.
 enum class RowSums { everything, of_chunks, add_up };
 
 inline int64_t chunk_count(int64_t rows, int64_t chunk = kReductionRows) {

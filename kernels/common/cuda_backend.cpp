@@ -9,6 +9,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/version.h"
+#include "keel/kernels/common/cuda_device.h"
 
 namespace keel {
 namespace {
@@ -76,6 +77,15 @@ void open_cuda_backend(CudaBackend backend) {
                 "install both of one version");
   }
   opened = Opened{backend, library};
+}
+
+int cuda_device_count() {
+  try {
+    open_cuda_backend(CudaBackend::device);
+    return cuda::device_count();
+  } catch (const Error&) {
+    return 0;  // asked in order to do without
+  }
 }
 
 void* detail::cuda_symbol(const char* name) {

@@ -19,6 +19,9 @@ KEEL_API void open_cuda_backend(CudaBackend backend);
 /// Whether its library is there. Opens nothing.
 KEEL_API bool has_cuda_backend(CudaBackend backend);
 
+/// How many GPUs CUDA can use here; 0 where the backend cannot be opened. Opens it.
+KEEL_API int cuda_device_count();
+
 /// A device, its stream and what is kept for it; the backend's own (cuda_queue.h).
 struct CudaQueue;
 

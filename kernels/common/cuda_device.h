@@ -25,7 +25,8 @@ KEEL_CUDA_FUNCTION(void, close_queue, CudaQueue*)
 KEEL_CUDA_FUNCTION(CudaDeviceInfo, device_info, CudaQueue&)
 /// Returns once everything enqueued so far has run. Error(device) with what went wrong since the last time.
 KEEL_CUDA_FUNCTION(void, synchronize, CudaQueue&)
-/// Device memory, aligned to 256, not initialised. Error(memory).
+/// Device memory, aligned to 256, not initialised. Error(memory). With KEEL_CUDA_SHARED_MEMORY=1 in the environment that of
+/// allocate_shared, so that tests and debuggers can look into it.
 KEEL_CUDA_FUNCTION(void*, allocate, CudaQueue&, int64_t)
 KEEL_CUDA_FUNCTION(void, release, CudaQueue&, void*)
 /// Memory of the device that the host sees too, for tests. Error(memory).

@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 
+#include "keel/kernels/adamw/adamw_table.h"
 #include "keel/kernels/common/cuda_device.h"
 
 namespace keel {
@@ -17,14 +18,40 @@ struct CloseCudaProducts {
   void operator()(CudaProducts* products) const;
 };
 
+/// Device memory that an operation keeps, and that only grows.
+class KeptMemory {
+ public:
+  KeptMemory() = default;
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+  ~KeptMemory() { (void)cudaFree(memory_); }
+
+  /// Aligned to 256, holding whatever was left there. Error(memory).
+  void* at_least(int64_t bytes);
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void* memory_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
 struct CudaQueue {
   int device = 0;
   int multiprocessors = 0;
   cudaStream_t stream = nullptr;
   void* scratch = nullptr;
   int64_t scratch_bytes = 0;
+  void* sums = nullptr;  ///< of chunks of rows (chunk_sums.h): operations take these beside what others keep in scratch
+  int64_t sums_bytes = 0;
   std::unique_ptr<CudaProducts, CloseCudaProducts> products;
+  AdamwTable adamw;
+  KeptMemory widened_weights;  ///< of linear: a block of rows in fp32
+  KeptMemory token_order;      ///< of embedding_backward
+  KeptMemory row_losses;       ///< of cross_entropy
 };
+
+/// Device memory of at least the bytes that are wanted: what there is, or more in its place. Error(memory).
+void* grown(void*& memory, int64_t& bytes, int64_t wanted);
 
 /// Throws Error(device), or Error(memory) where memory ran out, naming what was tried, unless it is cudaSuccess.
 void check(cudaError_t error, const char* what);

@@ -57,6 +57,12 @@ __device__ T* dynamic_shared() {
 }
 #endif
 
+/// Whether accesses of so many bytes may begin there.
+template <class T>
+inline bool is_aligned(const T* address, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(address) % bytes == 0;
+}
+
 // ---- sums, in an order that depends on nothing but the size of the block
 
 template <class T>

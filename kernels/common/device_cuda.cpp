@@ -1,6 +1,7 @@
 // Devices, their memory and streams: cuda_device.h by the CUDA runtime.
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -52,6 +53,7 @@ void keel_cuda_close_queue(CudaQueue* queue) {
   (void)cudaStreamSynchronize(queue->stream);
   queue->products.reset();
   (void)cudaFree(queue->scratch);
+  (void)cudaFree(queue->sums);
   (void)cudaStreamDestroy(queue->stream);
   delete queue;
 }
@@ -77,7 +79,27 @@ void keel_cuda_synchronize(CudaQueue& queue) {
   check(cudaStreamSynchronize(queue.stream), "a computation");
 }
 
-void* keel_cuda_allocate(CudaQueue&, int64_t bytes) {
+void* keel_cuda_allocate_shared(CudaQueue&, int64_t bytes) {
+  void* memory = nullptr;
+  check(cudaMallocManaged(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaMemAttachGlobal),
+        "shared memory");
+  return memory;
+}
+
+void* grown(void*& memory, int64_t& bytes, int64_t wanted) {
+  if (bytes < wanted) {
+    // What is enqueued may still use the one there is: cudaFree waits for it.
+    check(cudaFree(std::exchange(memory, nullptr)), "scratch memory");
+    bytes = 0;
+    check(cudaMalloc(&memory, static_cast<size_t>(wanted)), "scratch memory");
+    bytes = wanted;
+  }
+  return memory;
+}
+
+void* keel_cuda_allocate(CudaQueue& queue, int64_t bytes) {
+  const char* shared = std::getenv("KEEL_CUDA_SHARED_MEMORY");
+  if (shared != nullptr && std::string(shared) == "1") return keel_cuda_allocate_shared(queue, bytes);
   void* memory = nullptr;
   check(cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "device memory");
   return memory;
@@ -87,22 +109,19 @@ void keel_cuda_release(CudaQueue&, void* memory) {
   (void)cudaFree(memory);
 }
 
-void* keel_cuda_allocate_shared(CudaQueue&, int64_t bytes) {
-  void* memory = nullptr;
-  check(cudaMallocManaged(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaMemAttachGlobal),
-        "shared memory");
-  return memory;
+void* keel_cuda_scratch(CudaQueue& queue, int64_t bytes) {
+  return grown(queue.scratch, queue.scratch_bytes, bytes);
 }
 
-void* keel_cuda_scratch(CudaQueue& queue, int64_t bytes) {
-  if (queue.scratch_bytes < bytes) {
+void* KeptMemory::at_least(int64_t bytes) {
+  if (bytes_ < bytes) {
     // What is enqueued may still use the one there is: cudaFree waits for it.
-    check(cudaFree(std::exchange(queue.scratch, nullptr)), "scratch memory");
-    queue.scratch_bytes = 0;
-    check(cudaMalloc(&queue.scratch, static_cast<size_t>(bytes)), "scratch memory");
-    queue.scratch_bytes = bytes;
+    check(cudaFree(std::exchange(memory_, nullptr)), "memory of an operation");
+    bytes_ = 0;
+    check(cudaMalloc(&memory_, static_cast<size_t>(bytes)), "memory of an operation");
+    bytes_ = bytes;
   }
-  return queue.scratch;
+  return memory_;
 }
 
 void keel_cuda_copy_to_device(CudaQueue& queue, const void* host, void* device, int64_t bytes) {

@@ -6,6 +6,7 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/cross_entropy/cross_entropy_cpu.h"
+#include "keel/kernels/cross_entropy/cross_entropy_cuda.h"
 #include "keel/kernels/linear/linear.h"
 #include "keel/kernels/matmul/matmul.h"
 
@@ -31,41 +32,77 @@ void check(const CrossEntropy& p) {
   check_dense(kName, "dW", p.dW, {V, d});
 }
 
-/// Logits of rows [begin, end), their losses, and the gradients through them.
-void chunk(Context& ctx, const CrossEntropy& p, int64_t begin, int64_t end, double& loss_sum) {
-  const View<const float, 2> x = p.x.slice(begin, end);
-  const View<float, 2> logits = p.logits.slice(0, end - begin);
-  linear(ctx, x, p.W, logits, p.x.extent(0));
-  const CrossEntropyRows rows{.logits = logits.data(),
-                              .stride = logits.stride(0),
-                              .rows = end - begin,
-                              .V = p.W.rows,
-                              .targets = p.targets.data() + begin,
-                              .weights = p.weights.data() + begin,
-                              .nll = p.nll ? p.nll.data() + begin : nullptr,
-                              .argmax = p.argmax ? p.argmax.data() + begin : nullptr,
-                              .loss_sum = &loss_sum,
-                              .gradient = static_cast<bool>(p.dx),
-                              .threads = ctx.team()};
+/// Where the losses of rows go: on a CPU added to a sum at once, on a GPU kept until the end.
+struct LossSum {
+  double on_host = 0;
+  double* of_rows = nullptr;  ///< [N] or null
+};
+
+void losses_of_rows(Context& ctx, const CrossEntropy& p, const View<float, 2>& logits, int64_t begin, LossSum& sum) {
   const OperationScope scope(
       ctx, "cross_entropy",
       {.flops = 24 * static_cast<double>(logits.size()), .bytes = bytes_of(logits, p.dx ? 2 : 1)});
-  KEEL_CALL_ISA(ctx.isa(), cross_entropy_rows(rows));
+  float* nll = p.nll ? p.nll.data() + begin : nullptr;
+  int32_t* argmax = p.argmax ? p.argmax.data() + begin : nullptr;
+  if (ctx.device() == Device::cuda) {
+    return cuda::cross_entropy_rows(ctx.queue(), {.logits = logits.data(),
+                                                  .stride = logits.stride(0),
+                                                  .rows = logits.extent(0),
+                                                  .V = p.W.rows,
+                                                  .targets = p.targets.data() + begin,
+                                                  .weights = p.weights.data() + begin,
+                                                  .nll = nll,
+                                                  .argmax = argmax,
+                                                  .losses = sum.of_rows == nullptr ? nullptr : sum.of_rows + begin,
+                                                  .gradient = static_cast<bool>(p.dx)});
+  }
+  KEEL_CALL_ISA(ctx.isa(), cross_entropy_rows({.logits = logits.data(),
+                                               .stride = logits.stride(0),
+                                               .rows = logits.extent(0),
+                                               .V = p.W.rows,
+                                               .targets = p.targets.data() + begin,
+                                               .weights = p.weights.data() + begin,
+                                               .nll = nll,
+                                               .argmax = argmax,
+                                               .loss_sum = &sum.on_host,
+                                               .gradient = static_cast<bool>(p.dx),
+                                               .threads = ctx.team()}));
+}
+
+/// Logits of rows [begin, end), their losses, and the gradients through them.
+void chunk(Context& ctx, const CrossEntropy& p, int64_t begin, int64_t end, LossSum& sum) {
+  const View<const float, 2> x = p.x.slice(begin, end);
+  const View<float, 2> logits = p.logits.slice(0, end - begin);
+  linear(ctx, x, p.W, logits, p.x.extent(0));
+  losses_of_rows(ctx, p, logits, begin, sum);
   if (!p.dx) return;
   matmul(ctx, logits, x, p.dW, Transpose::a, true);  // before dx, which may be x
   matmul(ctx, logits, p.W.fp32(), p.dx.slice(begin, end));
+}
+
+void for_chunks(Context& ctx, const CrossEntropy& p, LossSum& sum) {
+  const int64_t N = p.x.extent(0), rows = p.logits.extent(0);
+  for (int64_t begin = 0; begin < N; begin += rows) chunk(ctx, p, begin, std::min(begin + rows, N), sum);
+}
+
+void on_device(Context& ctx, const CrossEntropy& p) {
+  const int64_t N = p.x.extent(0);
+  LossSum sum;
+  if (p.scalars) sum.of_rows = cuda::row_losses(ctx.queue(), N);
+  for_chunks(ctx, p, sum);
+  if (p.scalars) cuda::cross_entropy_sums(ctx.queue(), sum.of_rows, p.weights.data(), N, p.scalars.data());
 }
 
 }  // namespace
 
 void cross_entropy(Context& ctx, const CrossEntropy& p) {
   check(p);
-  const int64_t N = p.x.extent(0), rows = p.logits.extent(0);
-  double loss_sum = p.scalars ? p.scalars(0).loss_sum : 0;
-  for (int64_t begin = 0; begin < N; begin += rows) chunk(ctx, p, begin, std::min(begin + rows, N), loss_sum);
+  if (ctx.device() == Device::cuda) return on_device(ctx, p);
+  LossSum sum{.on_host = p.scalars ? p.scalars(0).loss_sum : 0};
+  for_chunks(ctx, p, sum);
   if (!p.scalars) return;
-  p.scalars(0).loss_sum = loss_sum;
-  for (int64_t n = 0; n < N; ++n) p.scalars(0).weight_sum += p.weights(n);
+  p.scalars(0).loss_sum = sum.on_host;
+  for (int64_t n = 0; n < p.x.extent(0); ++n) p.scalars(0).weight_sum += p.weights(n);
 }
 
 }  // namespace keel

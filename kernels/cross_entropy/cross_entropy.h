@@ -9,7 +9,8 @@ namespace keel {
 
 /// The output head and the cross-entropy of its logits, fused: logits = x W^T exist only for `chunk` rows at a time.
 ///   nll[n]  = logsumexp_v(logits[n,v]) - logits[n, targets[n]]                               in nats
-///   loss_sum += sum_n weights[n] nll[n],   weight_sum += sum_n weights[n]                    in double, in row order
+///   loss_sum += sum_n weights[n] nll[n],   weight_sum += sum_n weights[n]                    in double, in row order (on
+///                                                                a GPU in another, that depends on nothing but N)
 ///   d_logits[n,v] = weights[n] (softmax(logits[n])[v] - [v = targets[n]])                    the gradient of the SUM
 ///   dx = d_logits W,   dW += d_logits^T x
 /// Rows of weight 0 cost nothing more than their place and add exact zeros; their nll is 0.

@@ -54,7 +54,7 @@ TEST(CrossEntropyArgmax, TheLowestIdOfTheLargest) {
 
 TEST(CrossEntropyArgmax, RowsThatDoNotCountAndRowsOfNaN) {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-  Context ctx(1);
+  Context ctx = testing::test_context(1);
   EXPECT_EQ(argmax_of(ctx, 2, 3, {1, 2, 3, 3, 2, 1}, {0, 1}, 2), (std::vector<int32_t>{-1, 0}));
   EXPECT_EQ(argmax_of(ctx, 1, 3, {nan, nan, nan}, {1}, 1), std::vector<int32_t>{-1});
   EXPECT_EQ(argmax_of(ctx, 1, 3, {nan, -2, nan}, {1}, 1), std::vector<int32_t>{1});

@@ -24,7 +24,7 @@ TEST(CrossEntropy, RowsOfWeightZeroAddExactZeros) {
   std::fill(in.weights.begin(), in.weights.end(), 0.0F);
   for (int64_t c = 0; c < 6; ++c)
     in.x[c] = std::numeric_limits<float>::max();  // an infinite logit, and its NaN, in row 0
-  for (Isa isa : isas()) {
+  for (Isa isa : isas_to_test()) {
     const Outputs out = run(in, {.chunk = 4, .threads = 2, .isa = isa});
     EXPECT_EQ(out.nll, std::vector<float>(9, 0));
     EXPECT_EQ(out.dx, std::vector<float>(9 * 6, 0));
@@ -36,7 +36,7 @@ TEST(CrossEntropy, RowsOfWeightZeroAddExactZeros) {
 
 TEST(CrossEntropy, NotFiniteLogitsReachTheLoss) {
   for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    for (Isa isa : isas()) {
+    for (Isa isa : isas_to_test()) {
       for (int64_t at : {0, 3, 40}) {
         Inputs in = random_inputs({3, 1, 41}, 1);
         in.x = {1, 1, 1};
@@ -50,7 +50,7 @@ TEST(CrossEntropy, NotFiniteLogitsReachTheLoss) {
 
 TEST(CrossEntropy, LossHasTheSameBitsForAnyNumberOfThreads) {
   const Inputs in = integer_inputs({70, 4, 333}, 3);
-  for (Isa isa : isas()) {
+  for (Isa isa : isas_to_test()) {
     const Outputs one = run(in, {.chunk = 32, .threads = 1, .isa = isa});
     for (int threads : {2, 3}) {
       const Outputs many = run(in, {.chunk = 32, .threads = threads, .isa = isa});
@@ -83,7 +83,7 @@ TEST(CrossEntropy, OptionalOutputs) {
                  .nll = {nll.data(), {5}},
                  .dx = {},
                  .dW = {}};
-  Context ctx(1);
+  Context ctx = testing::test_context(1);
   cross_entropy(ctx, p);
   EXPECT_EQ(nll, all.nll);
   p.nll = {};
@@ -105,7 +105,7 @@ TEST(CrossEntropy, RefusesShapesThatDisagree) {
                           .nll = {f.data(), {4}},
                           .dx = {f.data(), {4, 3}},
                           .dW = {f.data(), {5, 3}}};
-  Context ctx(1);
+  Context ctx = testing::test_context(1);
   const auto refusal = [&](const std::function<void(CrossEntropy&)>& spoil) -> std::string {
     CrossEntropy p = good;
     try {

@@ -12,11 +12,13 @@
 #include "keel/kernels/cross_entropy/cross_entropy.h"
 #include "keel/kernels/cross_entropy/cross_entropy_ref.h"
 #include "support/numeric.h"
+#include "support/test_device.h"
 
 namespace keel::cross_entropy_testing {
 
 using reference::CrossEntropyShape;
 using testing::Guarded;
+using testing::isas_to_test;
 using testing::kUnitFp32;
 using testing::Random;
 
@@ -94,7 +96,7 @@ inline Outputs run(const Inputs& in, const Run& r) {
     p.dx = {r.in_place ? x.get() : dx.get(), {N, d}};
     p.dW = {dW.get(), {V, d}};
   }
-  Context ctx(r.threads, r.isa);
+  Context ctx = testing::test_context(r.threads, r.isa);
   cross_entropy(ctx, p);
   for (const auto* buffer : {&x, &nll, &dx, &dW, &logits}) EXPECT_TRUE(buffer->intact());
   if (!r.in_place) {
@@ -185,14 +187,6 @@ inline void expect_matches(const Inputs& in, const Expected& e, const Run& r) {
       out.dx, e.exact.dx, [&](int64_t i) { return e.dx[i] + kUnitFp32 * std::abs(e.exact.dx[i]); }, "dx");
   testing::expect_close(
       out.dW, e.exact.dW, [&](int64_t i) { return e.dW[i] + kUnitFp32 * std::abs(e.exact.dW[i]); }, "dW");
-}
-
-inline std::vector<Isa> isas() {
-  std::vector<Isa> available;
-  for (Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
-    if (isa_available(isa)) available.push_back(isa);
-  }
-  return available;
 }
 
 }  // namespace keel::cross_entropy_testing

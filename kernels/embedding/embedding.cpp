@@ -3,6 +3,7 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/embedding/embedding_cpu.h"
+#include "keel/kernels/embedding/embedding_cuda.h"
 #include "keel/kernels/linear/linear.h"
 
 namespace keel {
@@ -12,7 +13,7 @@ void embedding(Context& ctx, View<const int32_t, 1> tokens, const WeightMatrix& 
   check_shape("embedding", "tokens", tokens, {count});
   table.check("embedding", table.rows, d);
   check_dense("embedding", "y", y, {count, d});
-  if (!table.is_fp32()) return widen_rows(ctx, tokens, table, y);
+  if (!table.is_fp32() || ctx.device() == Device::cuda) return widen_rows(ctx, tokens, table, y);
   const OperationScope scope(ctx, "embedding", {.flops = 0, .bytes = bytes_of(y, 2)});
   KEEL_CALL_ISA(ctx.isa(), embedding(tokens.data(), count, table.fp32().data(), d, y.data(), ctx.team()));
 }
@@ -23,6 +24,9 @@ void embedding_backward(Context& ctx, View<const int32_t, 1> tokens, View<const 
   check_dense("embedding_backward", "dy", dy, {count, d});
   check_dense("embedding_backward", "d_table", d_table, d_table.extents());
   const OperationScope scope(ctx, "embedding", {.flops = static_cast<double>(dy.size()), .bytes = bytes_of(dy, 3)});
+  if (ctx.device() == Device::cuda) {
+    return cuda::embedding_backward(ctx.queue(), tokens.data(), count, dy.data(), d_table.extent(0), d, d_table.data());
+  }
   KEEL_CALL_ISA(ctx.isa(), embedding_backward(tokens.data(), count, dy.data(), d, d_table.data(), ctx.team()));
 }
 

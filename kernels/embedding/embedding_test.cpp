@@ -84,7 +84,7 @@ TEST(Embedding, BackwardAddsInTheOrderOfTheTokens) {
 }
 
 TEST(Embedding, BackwardAccumulates) {
-  Context ctx(2);
+  Context ctx = testing::test_context(2);
   const std::vector<int32_t> tokens = {1, 1};
   std::vector<float> dy = {1, 2, 10, 20}, d_table = {5, 6, 7, 8};
   embedding_backward(ctx, flat(tokens), View<float, 2>(dy.data(), {2, 2}), View<float, 2>(d_table.data(), {2, 2}));
@@ -92,7 +92,7 @@ TEST(Embedding, BackwardAccumulates) {
 }
 
 TEST(Embedding, ShapesThatDisagree) {
-  Context ctx(1);
+  Context ctx = testing::test_context(1);
   std::vector<float> memory(64);
   const std::vector<int32_t> tokens(2);
   const View<float, 2> table(memory.data(), {3, 8});

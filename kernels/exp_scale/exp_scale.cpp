@@ -2,6 +2,7 @@
 
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/exp_scale/exp_scale_cpu.h"
+#include "keel/kernels/exp_scale/exp_scale_cuda.h"
 
 namespace keel {
 
@@ -10,6 +11,7 @@ void exp_scale(Context& ctx, View<const float, 1> base, View<const float, 1> s, 
   check_shape("exp_scale", "y", y, {n});
   check_shape("exp_scale", "base", base, {n});
   check_shape("exp_scale", "s", s, {n});
+  if (ctx.device() == Device::cuda) return cuda::exp_scale(ctx.queue(), base.data(), s.data(), n, y.data());
   KEEL_CALL_ISA(ctx.isa(), exp_scale(base.data(), s.data(), n, y.data(), ctx.team()));
 }
 
@@ -18,6 +20,7 @@ void exp_scale_backward(Context& ctx, View<const float, 1> dy, View<const float,
   check_shape("exp_scale_backward", "y", y, {n});
   check_shape("exp_scale_backward", "dy", dy, {n});
   check_shape("exp_scale_backward", "ds", ds, {n});
+  if (ctx.device() == Device::cuda) return cuda::exp_scale_backward(ctx.queue(), dy.data(), y.data(), n, ds.data());
   KEEL_CALL_ISA(ctx.isa(), exp_scale_backward(dy.data(), y.data(), n, ds.data(), ctx.team()));
 }
 

@@ -9,7 +9,8 @@ namespace keel {
 /// reads through a page table.
 /// x: [N, kv_heads, head_dim], last axis contiguous, rows may be strided.  rows: [N], each in 0 .. R - 1, no
 /// two equal.  cache: [R, kv_heads, head_dim], rows may be strided; overlaps x nowhere.  Throws Error(shape) on extents
-/// that disagree and on a row that the cache has not, before anything is written.
+/// that disagree and on a row that the cache has not, before anything is written; on a GPU, whose memory the host does
+/// not read, a token of such a row is left out and all others are stored.
 KEEL_API void kv_store(Context&, View<const float, 3> x, View<const int32_t, 1> rows, View<float, 3> cache);
 
 }  // namespace keel

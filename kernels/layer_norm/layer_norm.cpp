@@ -4,6 +4,7 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/layer_norm/layer_norm_cpu.h"
+#include "keel/kernels/layer_norm/layer_norm_cuda.h"
 
 namespace keel {
 
@@ -18,6 +19,8 @@ void layer_norm(Context& ctx, View<const float, 2> x, View<const float, 1> w, Vi
   check_shape(kName, "r", r, {rows});
   check_shape(kName, "mean", mean, {rows});
   const OperationScope scope(ctx, "layer_norm", {.flops = 7 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
+  if (ctx.device() == Device::cuda)
+    return cuda::layer_norm(ctx.queue(), x, w.data(), bias.data(), eps, y, r.data(), mean.data());
   KEEL_CALL_ISA(ctx.isa(), layer_norm(x, w.data(), bias.data(), eps, y, r.data(), mean.data(), ctx.team()));
 }
 
@@ -38,6 +41,9 @@ void layer_norm_backward(Context& ctx, View<const float, 2> dy, View<const float
   const OperationScope scope(
       ctx, "layer_norm backward",
       cost_of_rows(sums, {.flops = 14 * static_cast<double>(x.size()), .bytes = bytes_of(x, accumulate_dx ? 4 : 3)}));
+  if (ctx.device() == Device::cuda)
+    return cuda::layer_norm_backward(ctx.queue(), dy, x, w.data(), r.data(), mean.data(), dx, accumulate_dx, dw.data(),
+                                     dbias.data(), partial, sums);
   KEEL_CALL_ISA(ctx.isa(), layer_norm_backward(dy, x, w.data(), r.data(), mean.data(), dx, accumulate_dx, dw.data(),
                                                dbias.data(), partial, sums, ctx.team()));
 }

@@ -28,11 +28,34 @@ struct Case {
   int64_t rows, d;
   int64_t pad = 0, misalign = 0;
   double mean = 0, eps = 1e-5;
+  int64_t skew = 1;  ///< by how much the matrices differ in stride and start
 };
+/// Rows of which a device can take four columns at a time.
+Case in_fours(int64_t rows, int64_t d) {
+  return {.rows = rows, .d = d, .skew = 0};
+}
 // One element, one register and its neighbours, one chunk of rows and its neighbours, enough to run in parallel.
-const Case kCases[] = {
-    {1, 1},         {3, 4, 1, 1}, {2, 15},          {5, 16, 3},           {4, 17, 0, 1},       {63, 8},
-    {64, 65, 2, 3}, {65, 64},     {130, 257, 5, 7}, {3, 200, 0, 0, 1000}, {2, 8192, 0, 0, 50}, {6, 33, 0, 0, 0, 0.5}};
+const Case kCases[] = {{1, 1},
+                       {3, 4, 1, 1},
+                       {2, 15},
+                       {5, 16, 3},
+                       {4, 17, 0, 1},
+                       {63, 8},
+                       {64, 65, 2, 3},
+                       {65, 64},
+                       {130, 257, 5, 7},
+                       {3, 200, 0, 0, 1000},
+                       {2, 8192, 0, 0, 50},
+                       {6, 33, 0, 0, 0, 0.5},
+                       in_fours(3, 8),
+                       in_fours(33, 132),
+                       in_fours(2, 384),
+                       in_fours(17, 520),
+                       in_fours(2, 1028),
+                       in_fours(2, 2056),
+                       in_fours(2, 4100),
+                       in_fours(2, 8188),
+                       in_fours(2, 8196)};
 
 struct Problem {
   explicit Problem(const Case& c) : rows(c.rows), d(c.d), eps(static_cast<float>(c.eps)) {
@@ -127,7 +150,7 @@ void check_forward(const Case& c) {
   const ForwardTolerance tolerance = forward_tolerance(p, exact);
   const auto at = [](const std::vector<double>& t) { return [&t](int64_t i) { return t[i]; }; };
   for_each_context([&](Context& ctx) {
-    GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), y(c.rows, c.d, c.pad + 1, c.misalign);
+    GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), y(c.rows, c.d, c.pad + c.skew, c.misalign);
     Guarded<float> r(c.rows, c.misalign), mean(c.rows);
     layer_norm(ctx, x.view(), flat(p.w), flat(p.bias), p.eps, y.view(), flat(r), flat(mean));
     testing::expect_close(y.values(), exact.y, at(tolerance.y), "y");
@@ -169,16 +192,24 @@ struct BackwardCheck {
     start = Random(3).normals(p.rows * p.d);
   }
 
-  Backward run(Context& ctx, bool accumulate, bool in_place) const {
-    GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), dy(c.rows, c.d, p.dy, c.pad + 1, c.misalign);
+  Backward run(Context& ctx, bool accumulate, bool in_place, bool in_two_steps = false) const {
+    GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), dy(c.rows, c.d, p.dy, c.pad + c.skew, c.misalign);
     GuardedMatrix dx(c.rows, c.d, c.pad, c.misalign), partial(chunk_count(c.rows), 2 * c.d, 2, 1);
     if (accumulate) dx.assign(start);
     GuardedMatrix& target = in_place ? dy : dx;
     Guarded<float> dw(c.d, c.misalign), dbias(c.d, 1);
     dw.assign(std::vector<float>(c.d, kStart));
     dbias.assign(std::vector<float>(c.d, kStart));
-    layer_norm_backward(ctx, dy.view(), x.view(), flat(p.w), flat(r), flat(mean), target.view(), accumulate, flat(dw),
-                        flat(dbias), partial.view());
+    const auto run = [&](RowSums sums) {
+      layer_norm_backward(ctx, dy.view(), x.view(), flat(p.w), flat(r), flat(mean), target.view(), accumulate, flat(dw),
+                          flat(dbias), partial.view(), sums);
+    };
+    if (in_two_steps) {
+      run(RowSums::of_chunks);
+      run(RowSums::add_up);
+    } else {
+      run(RowSums::everything);
+    }
     EXPECT_TRUE(target.intact() && partial.intact() && dw.intact() && dbias.intact());
     return {target.values(), dw.values(), dbias.values()};
   }
@@ -219,23 +250,28 @@ TEST(LayerNorm, BackwardAgreesWithTheReference) {
       const Backward plain = check.run(ctx, false, false);
       check.expect_right(plain, false);
       EXPECT_EQ(check.run(ctx, false, true), plain) << "dx is dy";
+      EXPECT_EQ(check.run(ctx, false, false, true), plain) << "chunks, then their sums";
+      BackwardCheck elsewhere = check;
+      elsewhere.c.misalign += 1;
+      EXPECT_EQ(elsewhere.run(ctx, false, false), plain) << "elsewhere in memory";
       check.expect_right(check.run(ctx, true, false), true);
-      Context one(1, ctx.isa());
+      Context one = testing::single_threaded(ctx);
       EXPECT_EQ(check.run(one, false, false), plain) << "one thread";
     });
   }
 }
 
 TEST(LayerNorm, NothingToDo) {
-  Context ctx(2);
-  std::vector<float> w(8, 1.0F), dw(8, 3.0F), dbias(8, 4.0F);
-  const View<float, 2> none(nullptr, {0, 8});
-  const View<float, 1> no_rows(nullptr, {0});
-  layer_norm(ctx, none, flat(w), flat(w), 1e-5F, none, no_rows, no_rows);
-  layer_norm_backward(ctx, none, none, flat(w), no_rows, no_rows, none, false, flat(dw), flat(dbias),
-                      View<float, 2>(nullptr, {0, 16}));
-  EXPECT_EQ(dw, std::vector<float>(8, 3.0F));
-  EXPECT_EQ(dbias, std::vector<float>(8, 4.0F));
+  for_each_context([&](Context& ctx) {
+    std::vector<float> w(8, 1.0F), dw(8, 3.0F), dbias(8, 4.0F);
+    const View<float, 2> none(nullptr, {0, 8});
+    const View<float, 1> no_rows(nullptr, {0});
+    layer_norm(ctx, none, flat(w), flat(w), 1e-5F, none, no_rows, no_rows);
+    layer_norm_backward(ctx, none, none, flat(w), no_rows, no_rows, none, false, flat(dw), flat(dbias),
+                        View<float, 2>(nullptr, {0, 16}));
+    EXPECT_EQ(dw, std::vector<float>(8, 3.0F));
+    EXPECT_EQ(dbias, std::vector<float>(8, 4.0F));
+  });
 }
 
 TEST(LayerNorm, ShapesThatDisagree) {

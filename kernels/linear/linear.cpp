@@ -7,6 +7,7 @@
 #include "keel/kernels/common/parallel.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/linear/linear_cpu.h"
+#include "keel/kernels/linear/linear_cuda.h"
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/kernels/matmul/matmul_onednn.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 /// Up to this many rows a pass over the weights takes as long as reading them.
 constexpr int64_t kFewRows = 12;
+static_assert(kFewRows == kCudaLinearRows);
 
 void check(const View<const float, 2>& X, const WeightMatrix& W, const View<float, 2>& Y) {
   constexpr const char* kName = "linear";
@@ -35,6 +37,9 @@ int64_t parts_of(const WeightMatrix& W, int threads) {
 }
 
 void few_rows(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W, const View<float, 2>& Y) {
+  if (ctx.device() == Device::cuda) {
+    return cuda::linear_rows(ctx.queue(), {X.data(), X.extent(0), X.stride(0), W, Y.data(), Y.stride(0)});
+  }
   const int64_t parts = parts_of(W, ctx.threads());
   for_parts(ctx.team(), parts, [&](int64_t part, int) {
     const int64_t begin = W.rows * part / parts, end = W.rows * (part + 1) / parts;
@@ -68,6 +73,25 @@ void widened_blocks(Context& ctx, const View<const float, 2>& X, const WeightMat
   });
 }
 
+/// Rows of W block by block, large enough to fill the device and small enough for its cache.
+void widened_blocks_on_device(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W,
+                              const View<float, 2>& Y) {
+  constexpr int64_t kFloats = 8 << 20, kFewest = 256;
+  const int64_t rows = std::min(W.rows, std::max(kFewest, kFloats / std::max<int64_t>(1, W.columns)));
+  float* wide = cuda::widened_weights(ctx.queue(), rows * W.columns);
+  for (int64_t begin = 0; begin < W.rows; begin += rows) {
+    const int64_t end = std::min(W.rows, begin + rows);
+    const WeightMatrix part = W.slice(begin, end);
+    const View<float, 2> widened(wide, {part.rows, part.columns});
+    {
+      const OperationScope scope(ctx, "cast",
+                                 {.flops = 0, .bytes = static_cast<double>(part.bytes()) + bytes_of(widened)});
+      cuda::widen_rows(ctx.queue(), part, nullptr, part.rows, wide, part.columns);
+    }
+    matmul(ctx, X, widened, Y.columns(begin, end), Transpose::b);
+  }
+}
+
 }  // namespace
 
 void linear(Context& ctx, View<const float, 2> X, const WeightMatrix& W, View<float, 2> Y, int64_t batch_rows) {
@@ -76,6 +100,7 @@ void linear(Context& ctx, View<const float, 2> X, const WeightMatrix& W, View<fl
   const bool is_few = std::max(N, batch_rows) <= kFewRows;
   if (!is_few && W.is_fp32()) return matmul(ctx, X, W.fp32(), Y, Transpose::b);
   if (N == 0 || W.rows == 0) return;
+  if (!is_few && ctx.device() == Device::cuda) return widened_blocks_on_device(ctx, X, W, Y);
   if (!is_few) return widened_blocks(ctx, X, W, Y);
   const OperationScope scope(ctx, "product",
                              {.flops = 2.0 * static_cast<double>(N) * static_cast<double>(W.rows * W.columns),
@@ -89,6 +114,9 @@ void widen_rows(Context& ctx, View<const int32_t, 1> rows, const WeightMatrix& W
   check_dense("widen_rows", "rows", rows, {N});
   check_shape("widen_rows", "Y", Y, {N, W.columns});
   const OperationScope scope(ctx, "embedding", {.flops = 0, .bytes = 2 * bytes_of(Y)});
+  if (ctx.device() == Device::cuda) {
+    return cuda::widen_rows(ctx.queue(), W, rows.data(), N, Y.data(), Y.stride(0));
+  }
   for_ranges(ctx.team(), N, N * W.columns, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const int64_t row = rows(n);

@@ -82,7 +82,7 @@ TEST(Linear, FewRowsAreTheSameForAnyNumberOfThreads) {
       const RandomWeights W(type, 517, 330, 11);
       std::vector<float> x = Random(N).normals(N * 330), y[3];
       for (int threads = 1; threads <= 3; ++threads) {
-        Context ctx(threads);
+        Context ctx = testing::test_context(threads);
         y[threads - 1].resize(N * 517);
         linear(ctx, View<const float, 2>(x.data(), {N, 330}), W.matrix(), {y[threads - 1].data(), {N, 517}});
       }
@@ -97,7 +97,7 @@ TEST(Linear, BlocksOfABatchAreTheSame) {
   const RandomWeights W(WeightType::fp32, 65, 48, 5);
   const std::vector<float> x = Random(4).normals(130 * 48);
   std::vector<float> whole(130 * 65), blocks(130 * 65);
-  Context ctx(1);
+  Context ctx = testing::test_context(1);
   const View<const float, 2> X(x.data(), {130, 48});
   const View<float, 2> Y(whole.data(), {130, 65}), Z(blocks.data(), {130, 65});
   linear(ctx, X, W.matrix(), Y);
@@ -109,10 +109,11 @@ TEST(Linear, BlocksOfABatchAreTheSame) {
 
 /// Within the context of one thread of several, as blocks of rows run.
 TEST(Linear, RunsInTheContextOfAThread) {
+  if (testing::test_device()) GTEST_SKIP() << "of a CPU";
   const RandomWeights W(WeightType::q8_0, 70, 64, 5);
   const std::vector<float> x = Random(4).normals(20 * 64);
   std::vector<float> whole(20 * 70), part(20 * 70);
-  Context ctx(3);
+  Context ctx = testing::test_context(3);
   linear(ctx, View<const float, 2>(x.data(), {20, 64}), W.matrix(), {whole.data(), {20, 70}});
   linear(ctx.worker(2), View<const float, 2>(x.data(), {20, 64}), W.matrix(), {part.data(), {20, 70}});
   const auto expected = reference::linear(widen<double>(x), 20, W.matrix());
@@ -129,7 +130,7 @@ TEST(Linear, ProfilesCountWidenedWeightsOnce) {
   const std::vector<float> x(kRows * kIn, 1);
   std::vector<float> y(kRows * kOut);
   for (const int threads : {1, 2}) {
-    Context ctx(threads);
+    Context ctx = testing::test_context(threads);
     OperationProfile profile;
     ctx.set_profile(&profile);
     linear(ctx, {x.data(), {kRows, kIn}}, {WeightType::bf16, kOut, kIn, weights.data()}, {y.data(), {kRows, kOut}});
@@ -165,7 +166,7 @@ TEST(Linear, WeightsThatAreNotFinite) {
 }
 
 TEST(Linear, NothingToDo) {
-  Context ctx(2);
+  Context ctx = testing::test_context(2);
   const RandomWeights none(WeightType::bf16, 0, 4, 1), some(WeightType::q8_0, 3, 4, 1);
   std::vector<float> x(8), y(8, 5);
   linear(ctx, View<const float, 2>(x.data(), {2, 4}), none.matrix(), {y.data(), {2, 0}});
@@ -174,7 +175,7 @@ TEST(Linear, NothingToDo) {
 }
 
 TEST(Linear, ExtentsThatDisagreeAreAnError) {
-  Context ctx(1);
+  Context ctx = testing::test_context(1);
   const RandomWeights W(WeightType::q8_0, 3, 4, 1);
   std::vector<float> x(8), y(8);
   const View<const float, 2> X(x.data(), {2, 4});

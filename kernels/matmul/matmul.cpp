@@ -8,6 +8,7 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/parallel.h"
 #include "keel/kernels/common/shape_check.h"
+#include "keel/kernels/matmul/matmul_cuda.h"
 #include "keel/kernels/matmul/matmul_onednn.h"
 
 namespace keel {
@@ -51,7 +52,10 @@ MatmulShape checked_shape(const View<const float, 2>& A, const View<const float,
   return with_strides({m, n, k, transpose, accumulate, A.stride(0), B.stride(0), C.stride(0)});
 }
 
-void fill_zero(View<float, 2> C) {
+void fill_zero(Context& ctx, View<float, 2> C) {
+  if (ctx.device() == Device::cuda) {
+    return cuda::sum_products(ctx.queue(), nullptr, 0, C.extent(0), C.extent(1), C.data(), C.stride(0), false);
+  }
   for (int64_t i = 0; i < C.extent(0); ++i) {
     std::fill_n(C.data() + i * C.stride(0), C.extent(1), 0.0F);
   }
@@ -158,9 +162,10 @@ void matmul(Context& ctx, View<const float, 2> A, View<const float, 2> B, View<f
       {.flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k),
        .bytes = bytes_of(A) + bytes_of(B) + bytes_of(C, accumulate ? 2 : 1)});
   if (is_empty(shape)) {
-    if (!accumulate) fill_zero(C);
+    if (!accumulate) fill_zero(ctx, C);
     return;
   }
+  if (ctx.device() == Device::cuda) return cuda::matmul(ctx.queue(), {shape}, A.data(), B.data(), C.data());
   const Split split = split_for(shape, ctx.threads());
   float* buffer = matmul_buffer(ctx, buffer_floats(shape, split));
   for_parts(ctx.team(), split.parts, [&](int64_t part, int thread) {
@@ -179,6 +184,9 @@ void sum_products(Context& ctx, View<const float, 3> parts, View<float, 2> C, bo
   const OperationScope scope(
       ctx, "sum_products",
       {.flops = static_cast<double>(parts.size()), .bytes = bytes_of(parts) + bytes_of(C, accumulate ? 2 : 1)});
+  if (ctx.device() == Device::cuda) {
+    return cuda::sum_products(ctx.queue(), parts.data(), P, m, n, C.data(), C.stride(0), accumulate);
+  }
   for_ranges(ctx.team(), m, parts.size(), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       sum_row(parts.data() + row * n, P, m * n, n, C.data() + row * C.stride(0), accumulate);
@@ -191,6 +199,9 @@ int64_t matmul_memory(Context& ctx) {
 }
 
 int64_t matmul_memory(Context& ctx, std::span<const MatmulShape> shapes, std::span<const MatmulShape> of_workers) {
+  if (ctx.device() == Device::cuda) {
+    return cuda::matmul_memory(ctx.queue(), !std::ranges::all_of(shapes, is_empty));
+  }
   std::vector<MatmulShape> products;
   int64_t buffer = matmul_buffer_floats(ctx);
   for (const MatmulShape& given : shapes) {

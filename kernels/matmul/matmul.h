@@ -18,11 +18,12 @@ inline bool transposes_b(Transpose t) {
 /// C = op(A) op(B)  or, with accumulate,  C += op(A) op(B).   op transposes what `transpose` names.
 /// After op: A [m, k], B [k, n], C [m, n]; fp32, sums in fp32. Rows may be strided, the last axis is contiguous
 /// (stride 1); C overlaps neither A nor B. Any extent may be 0. Throws Error(shape) if the extents disagree.
-/// By oneDNN; primitives are made once for each combination of shapes and strides and kept in the context.
+/// By oneDNN, on a GPU by cuBLASLt; primitives are made once for each combination of shapes and strides and kept in the
+/// context.
 ///   forward          Y  = X  W^T      Transpose::b      X [N, in], W [out, in]
 ///   input gradient   dX = dY W        Transpose::none
 ///   weight gradient  dW += dY^T X     Transpose::a
-/// Same shapes, strides and number of threads: same bits. Another number of threads may add in another order.
+/// Same shapes, strides and number of threads (on a GPU: alignment): same bits. Another one may add in another order.
 KEEL_API void matmul(Context&, View<const float, 2> A, View<const float, 2> B, View<float, 2> C,
                      Transpose transpose = Transpose::none, bool accumulate = false);
 
@@ -41,7 +42,7 @@ struct MatmulShape {
 
 /// Bytes that this context keeps for products beside the caller's buffers: one scratchpad, as large as the most
 /// demanding of them wanted, and generated code for each. Nothing else is allocated once a product has run, but for
-/// some hundred bytes during the call.
+/// some hundred bytes during the call. On a GPU: a workspace of a fixed size, and what linear.h widens weights into.
 KEEL_API int64_t matmul_memory(Context&);
 /// The same once all of `shapes` will have run too, and `of_workers` in the contexts of the threads. Makes no buffer.
 KEEL_API int64_t matmul_memory(Context&, std::span<const MatmulShape> shapes,

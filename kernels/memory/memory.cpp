@@ -25,3 +25,22 @@ void zero_bytes(Context& ctx, void* to, int64_t bytes) {
 }
 
 }  // namespace keel::detail
+
+namespace keel {
+
+void* allocate_on_device(Context& ctx, int64_t bytes, const std::string& hint) {
+  try {
+    void* memory = cuda::allocate(ctx.queue(), bytes);
+    detail::zero_bytes(ctx, memory, bytes);
+    return memory;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::memory) throw;
+    throw Error(ErrorKind::memory, "the GPU has no " + std::to_string(bytes) + " bytes left", "", hint);
+  }
+}
+
+void release_on_device(Context& ctx, void* memory) {
+  cuda::release(ctx.queue(), memory);
+}
+
+}  // namespace keel

@@ -4,6 +4,7 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/moments/moments_cpu.h"
+#include "keel/kernels/moments/moments_cuda.h"
 
 namespace keel {
 
@@ -16,6 +17,7 @@ void moments(Context& ctx, View<const float, 2> x, View<const float, 2> y, View<
   check_dense("moments", "partial", partial, {chunk_count(rows * d, kMomentsChunk), 3});
   const OperationScope scope(ctx, "moments",
                              {.flops = 4 * static_cast<double>(x.size()), .bytes = bytes_of(x, y ? 2 : 1)});
+  if (ctx.device() == Device::cuda) return cuda::moments(ctx.queue(), x, y, sums.data(), partial.data());
   KEEL_CALL_ISA(ctx.isa(), moments(x, y, sums.data(), partial.data(), ctx.team()));
 }
 
@@ -25,6 +27,7 @@ void log_sum(Context& ctx, View<const float, 1> r, View<double, 1> sum) {
   check_shape("log_sum", "sum", sum, {1});
   const int64_t bytes = chunk_count(n, kLogSumChunk) * static_cast<int64_t>(sizeof(double));
   auto* partial = static_cast<double*>(ctx.scratch(bytes));
+  if (ctx.device() == Device::cuda) return cuda::log_sum(ctx.queue(), r.data(), n, sum.data(), partial);
   KEEL_CALL_ISA(ctx.isa(), log_sum(r.data(), n, *sum.data(), partial, ctx.team()));
 }
 

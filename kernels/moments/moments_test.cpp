@@ -29,7 +29,12 @@ struct Case {
   int64_t rows, d;
   int64_t pad = 0, misalign = 0;
   double mean = 0;
+  int64_t skew = 1;  ///< by how much the matrices differ in stride and start
 };
+/// Rows of which a device can take four columns at a time.
+Case in_fours(int64_t rows, int64_t d) {
+  return {.rows = rows, .d = d, .skew = 0};
+}
 // Chunks of many rows, of one row, of pieces of a row; ends of chunks and rows that meet and that do not.
 const Case kCases[] = {{1, 1},
                        {3, 15, 2, 1},
@@ -40,7 +45,10 @@ const Case kCases[] = {{1, 1},
                        {1, kMomentsChunk - 1},
                        {1, 3 * kMomentsChunk + 17},
                        {2, 2 * kMomentsChunk + 1, 5},
-                       {100, 331, 0, 0, 1e4}};
+                       {100, 331, 0, 0, 1e4},
+                       in_fours(64, 260),
+                       {.rows = 300, .d = 64, .pad = 4, .skew = 0},
+                       in_fours(1, 3 * kMomentsChunk + 20)};
 
 std::string name_of(const Case& c) {
   return std::to_string(c.rows) + " x " + std::to_string(c.d);
@@ -48,7 +56,7 @@ std::string name_of(const Case& c) {
 
 std::vector<double> run(Context& ctx, const Case& c, const std::vector<float>& x_values,
                         const std::vector<float>* y_values, const std::vector<double>& start) {
-  GuardedMatrix x(c.rows, c.d, x_values, c.pad, c.misalign), y(c.rows, c.d, c.pad + 2, c.misalign + 1);
+  GuardedMatrix x(c.rows, c.d, x_values, c.pad, c.misalign), y(c.rows, c.d, c.pad + 2 * c.skew, c.misalign + c.skew);
   if (y_values != nullptr) y.assign(*y_values);
   Guarded<double> sums(3), partial(3 * chunk_count(c.rows * c.d, kMomentsChunk), 1);
   sums.assign(start);
@@ -76,7 +84,7 @@ TEST(Moments, AgreeWithTheReference) {
       const auto alone = run(ctx, c, x, nullptr, start);
       EXPECT_TRUE(testing::is_close(alone[0], static_cast<double>(exact[0]), relative * (0.5 + terms[0].value())));
       EXPECT_EQ(std::vector(alone.begin() + 1, alone.end()), std::vector(start.begin() + 1, start.end()));
-      Context one(1, ctx.isa());
+      Context one = testing::single_threaded(ctx);
       EXPECT_EQ(run(one, c, x, &y, start), found) << "one thread";
       EXPECT_EQ(run(one, c, x, nullptr, start), alone) << "one thread";
     });
@@ -101,20 +109,22 @@ TEST(Moments, SumsOfIntegersAreExact) {
 }
 
 TEST(Moments, SquaresBeyondFloatsAndOfItself) {
-  Context ctx(2);
-  std::vector<float> x = {0x1p100F, -0x1p100F, 0x1p-100F};
-  std::vector<double> sums(3), partial(3);
-  const View<const float, 2> view(x.data(), {1, 3});
-  moments(ctx, view, view, {sums.data(), {3}}, {partial.data(), {1, 3}});
-  EXPECT_EQ(sums, std::vector<double>(3, 0x1p201));
+  for_each_context([&](Context& ctx) {
+    std::vector<float> x = {0x1p100F, -0x1p100F, 0x1p-100F};
+    std::vector<double> sums(3), partial(3);
+    const View<const float, 2> view(x.data(), {1, 3});
+    moments(ctx, view, view, {sums.data(), {3}}, {partial.data(), {1, 3}});
+    EXPECT_EQ(sums, std::vector<double>(3, 0x1p201));
+  });
 }
 
 TEST(Moments, NothingToDo) {
-  Context ctx(2);
-  std::vector<double> sums = {1, 2, 3};
-  moments(ctx, View<const float, 2>(nullptr, {0, 8}), {}, {sums.data(), {3}}, View<double, 2>(nullptr, {0, 3}));
-  log_sum(ctx, View<const float, 1>(nullptr, {0}), {sums.data(), {1}});
-  EXPECT_EQ(sums, (std::vector<double>{1, 2, 3}));
+  for_each_context([&](Context& ctx) {
+    std::vector<double> sums = {1, 2, 3};
+    moments(ctx, View<const float, 2>(nullptr, {0, 8}), {}, {sums.data(), {3}}, View<double, 2>(nullptr, {0, 3}));
+    log_sum(ctx, View<const float, 1>(nullptr, {0}), {sums.data(), {1}});
+    EXPECT_EQ(sums, (std::vector<double>{1, 2, 3}));
+  });
 }
 
 TEST(Moments, ShapesThatDisagree) {

@@ -4,6 +4,7 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/rms_norm/rms_norm_cpu.h"
+#include "keel/kernels/rms_norm/rms_norm_cuda.h"
 
 namespace keel {
 namespace {
@@ -24,6 +25,8 @@ void rms_norm(Context& ctx, View<const float, 2> x, View<const float, 1> w, floa
   check_shape("rms_norm", "y", y, {rows, d});
   check_shape("rms_norm", "s", s, {rows});
   const OperationScope scope(ctx, "rms_norm", {.flops = 4 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
+  if (ctx.device() == Device::cuda)
+    return cuda::rms_norm(ctx.queue(), one_head(x), w.data(), eps, one_head(y), s.data());
   KEEL_CALL_ISA(ctx.isa(), rms_norm(one_head(x), w.data(), eps, one_head(y), s.data(), ctx.team()));
 }
 
@@ -41,6 +44,9 @@ void rms_norm_backward(Context& ctx, View<const float, 2> dy, View<const float, 
   const OperationScope scope(
       ctx, "rms_norm backward",
       cost_of_rows(sums, {.flops = 10 * static_cast<double>(x.size()), .bytes = bytes_of(x, accumulate_dx ? 4 : 3)}));
+  if (ctx.device() == Device::cuda)
+    return cuda::rms_norm_backward(ctx.queue(), one_head(dy), one_head(x), w.data(), s.data(), one_head(dx),
+                                   accumulate_dx, dw.data(), partial, sums);
   KEEL_CALL_ISA(ctx.isa(), rms_norm_backward(one_head(dy), one_head(x), w.data(), s.data(), one_head(dx), accumulate_dx,
                                              dw.data(), partial, sums, ctx.team()));
 }
@@ -53,6 +59,7 @@ void rms_norm(Context& ctx, View<const float, 3> x, View<const float, 1> w, floa
   check_shape("rms_norm", "y", y, x.extents());
   check_dense("rms_norm", "s", s, {x.extent(0), x.extent(1)});
   const OperationScope scope(ctx, "rms_norm", {.flops = 4 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
+  if (ctx.device() == Device::cuda) return cuda::rms_norm(ctx.queue(), x, w.data(), eps, y, s.data());
   KEEL_CALL_ISA(ctx.isa(), rms_norm(x, w.data(), eps, y, s.data(), ctx.team()));
 }
 
@@ -70,6 +77,8 @@ void rms_norm_backward(Context& ctx, View<const float, 3> dy, View<const float, 
   const OperationScope scope(
       ctx, "rms_norm backward",
       cost_of_rows(sums, {.flops = 10 * static_cast<double>(x.size()), .bytes = bytes_of(x, 3)}));
+  if (ctx.device() == Device::cuda)
+    return cuda::rms_norm_backward(ctx.queue(), dy, x, w.data(), s.data(), dx, false, dw.data(), partial, sums);
   KEEL_CALL_ISA(ctx.isa(),
                 rms_norm_backward(dy, x, w.data(), s.data(), dx, false, dw.data(), partial, sums, ctx.team()));
 }

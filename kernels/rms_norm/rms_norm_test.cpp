@@ -26,11 +26,34 @@ struct Case {
   int64_t rows, d;
   int64_t pad = 0, misalign = 0;
   double mean = 0, eps = 1e-5;
+  int64_t skew = 1;  ///< by how much the matrices differ in stride and start
 };
+/// Rows of which a device can take four columns at a time.
+Case in_fours(int64_t rows, int64_t d) {
+  return {.rows = rows, .d = d, .skew = 0};
+}
 // One element, one register and its neighbours, one chunk of rows and its neighbours, enough to run in parallel.
-const Case kCases[] = {
-    {1, 1},         {3, 4, 1, 1}, {2, 15},          {5, 16, 3},           {4, 17, 0, 1},       {63, 8},
-    {64, 65, 2, 3}, {65, 64},     {130, 257, 5, 7}, {3, 200, 0, 0, 1000}, {2, 8192, 0, 0, 50}, {6, 33, 0, 0, 0, 0.5}};
+const Case kCases[] = {{1, 1},
+                       {3, 4, 1, 1},
+                       {2, 15},
+                       {5, 16, 3},
+                       {4, 17, 0, 1},
+                       {63, 8},
+                       {64, 65, 2, 3},
+                       {65, 64},
+                       {130, 257, 5, 7},
+                       {3, 200, 0, 0, 1000},
+                       {2, 8192, 0, 0, 50},
+                       {6, 33, 0, 0, 0, 0.5},
+                       in_fours(3, 8),
+                       in_fours(33, 132),
+                       in_fours(2, 384),
+                       in_fours(17, 520),
+                       in_fours(2, 1028),
+                       in_fours(2, 2056),
+                       in_fours(2, 4100),
+                       in_fours(2, 8188),
+                       in_fours(2, 8196)};
 
 struct Problem {
   explicit Problem(const Case& c) : rows(c.rows), d(c.d), eps(static_cast<float>(c.eps)) {
@@ -107,13 +130,22 @@ struct Backward {
 };
 
 Backward run_backward(Context& ctx, const Case& c, const Problem& p, const std::vector<float>& s, bool accumulate,
-                      bool in_place, const std::vector<float>& dx_start) {
-  GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), dy(c.rows, c.d, p.dy, c.pad + 1, c.misalign);
+                      bool in_place, const std::vector<float>& dx_start, bool in_two_steps = false) {
+  GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), dy(c.rows, c.d, p.dy, c.pad + c.skew, c.misalign);
   GuardedMatrix dx(c.rows, c.d, c.pad, c.misalign), partial(chunk_count(c.rows), c.d, 2, 1);
   if (accumulate) dx.assign(dx_start);
   GuardedMatrix& target = in_place ? dy : dx;
   std::vector<float> dw(c.d, 0.25F);
-  rms_norm_backward(ctx, dy.view(), x.view(), flat(p.w), flat(s), target.view(), accumulate, flat(dw), partial.view());
+  const auto run = [&](RowSums sums) {
+    rms_norm_backward(ctx, dy.view(), x.view(), flat(p.w), flat(s), target.view(), accumulate, flat(dw), partial.view(),
+                      sums);
+  };
+  if (in_two_steps) {
+    run(RowSums::of_chunks);
+    run(RowSums::add_up);
+  } else {
+    run(RowSums::everything);
+  }
   EXPECT_TRUE(target.intact() && partial.intact());
   return {target.values(), dw};
 }
@@ -139,13 +171,14 @@ void check_backward(const Case& c) {
     testing::expect_close(
         plain.dw, dw, [&](int64_t i) { return 4 * (3 + root_rows) * kUnitFp32 * (0.25 + terms.dw[i].value()); }, "dw");
     EXPECT_EQ(run_backward(ctx, c, p, s, false, true, {}), plain) << "in place";
+    EXPECT_EQ(run_backward(ctx, c, p, s, false, false, {}, true), plain) << "chunks, then their sums";
 
     const Backward added = run_backward(ctx, c, p, s, true, false, start);
     std::vector<double> sum;
     for (size_t i = 0; i < start.size(); ++i) sum.push_back(start[i] + expected.dx[i]);
     testing::expect_close(
         added.dx, sum, [&](int64_t i) { return dx_tolerance(i) + 4 * kUnitFp32 * std::abs(sum[i]); }, "dx accumulated");
-    Context one(1, ctx.isa());
+    Context one = testing::single_threaded(ctx);
     EXPECT_EQ(run_backward(one, c, p, s, false, false, {}), plain) << "one thread";
   });
 }
@@ -198,14 +231,15 @@ TEST(RmsNorm, EveryHeadIsARowOfItsOwn) {
 }
 
 TEST(RmsNorm, NothingToDo) {
-  Context ctx(2);
-  std::vector<float> w(8, 1.0F), dw(8, 3.0F);
-  rms_norm(ctx, View<const float, 2>(nullptr, {0, 8}), flat(w), 1e-5F, View<float, 2>(nullptr, {0, 8}),
-           View<float, 1>(nullptr, {0}));
-  rms_norm_backward(ctx, View<const float, 2>(nullptr, {0, 8}), View<const float, 2>(nullptr, {0, 8}), flat(w),
-                    View<const float, 1>(nullptr, {0}), View<float, 2>(nullptr, {0, 8}), false, flat(dw),
-                    View<float, 2>(nullptr, {0, 8}));
-  EXPECT_EQ(dw, std::vector<float>(8, 3.0F));
+  for_each_context([&](Context& ctx) {
+    std::vector<float> w(8, 1.0F), dw(8, 3.0F);
+    rms_norm(ctx, View<const float, 2>(nullptr, {0, 8}), flat(w), 1e-5F, View<float, 2>(nullptr, {0, 8}),
+             View<float, 1>(nullptr, {0}));
+    rms_norm_backward(ctx, View<const float, 2>(nullptr, {0, 8}), View<const float, 2>(nullptr, {0, 8}), flat(w),
+                      View<const float, 1>(nullptr, {0}), View<float, 2>(nullptr, {0, 8}), false, flat(dw),
+                      View<float, 2>(nullptr, {0, 8}));
+    EXPECT_EQ(dw, std::vector<float>(8, 3.0F));
+  });
 }
 
 TEST(RmsNorm, ShapesThatDisagree) {

@@ -4,6 +4,7 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/rope/rope_cpu.h"
+#include "keel/kernels/rope/rope_cuda.h"
 
 namespace keel {
 
@@ -15,6 +16,7 @@ void rope_table(Context& ctx, HostView<const double, 1> frequencies, View<float,
                 std::to_string(frequencies.extent(0)) + " frequencies for " + std::to_string(cos.extent(1)) + " pairs",
                 "rope_table");
   }
+  if (ctx.device() == Device::cuda) return cuda::rope_table(ctx.queue(), frequencies.data(), cos, sin);
   KEEL_CALL_ISA(ctx.isa(), rope_table(frequencies.data(), cos, sin, ctx.team()));
 }
 
@@ -27,6 +29,7 @@ void rope(Context& ctx, View<const int32_t, 1> positions, View<const float, 2> c
   check_shape("rope", "cos", cos, {cos.extent(0), head_dim / 2});
   check_shape("rope", "sin", sin, cos.extents());
   const OperationScope scope(ctx, "rope", {.flops = 3 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
+  if (ctx.device() == Device::cuda) return cuda::rope(ctx.queue(), positions.data(), cos, sin, x, direction);
   KEEL_CALL_ISA(ctx.isa(), rope(positions.data(), cos, sin, x, direction, ctx.team()));
 }
 

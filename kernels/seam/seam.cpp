@@ -5,6 +5,7 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/seam/seam_cpu.h"
+#include "keel/kernels/seam/seam_cuda.h"
 
 namespace keel {
 namespace {
@@ -45,6 +46,7 @@ void seam_forward(Context& ctx, const SeamForward& seam) {
       ctx, "seam",
       {.flops = (3 + (seam.outer_gain ? 4 : 0) + (seam.inner_gain ? 4 : 0)) * static_cast<double>(seam.x.size()),
        .bytes = bytes_of(seam.x, 3) + bytes_of(seam.u)});
+  if (ctx.device() == Device::cuda) return cuda::seam_forward(ctx.queue(), seam);
   KEEL_CALL_ISA(ctx.isa(), seam_forward(seam, ctx.team()));
 }
 
@@ -57,6 +59,8 @@ void seam_inner_again(Context& ctx, View<const float, 2> y, View<const float, 1>
   check_shape(kName, "inner_r", inner_r, {rows});
   check_shape(kName, "u", u, {rows, d});
   const OperationScope scope(ctx, "seam", {.flops = 2 * static_cast<double>(y.size()), .bytes = bytes_of(y, 2)});
+  if (ctx.device() == Device::cuda)
+    return cuda::seam_inner_again(ctx.queue(), y, inner_gain.data(), inner_factor, inner_r.data(), u);
   KEEL_CALL_ISA(ctx.isa(), seam_inner_again(y, inner_gain.data(), inner_factor, inner_r.data(), u, ctx.team()));
 }
 
@@ -109,6 +113,7 @@ void seam_backward(Context& ctx, const SeamBackward& given) {
                                         static_cast<double>(seam.dx.size()),
                                .bytes = bytes_of(seam.dx) + bytes_of(seam.dF) + bytes_of(seam.Ds) + bytes_of(seam.Du) +
                                         (seam.outer_gain ? bytes_of(seam.x, 2) : bytes_of(seam.y))}));
+  if (ctx.device() == Device::cuda) return cuda::seam_backward(ctx.queue(), seam);
   KEEL_CALL_ISA(ctx.isa(), seam_backward(seam, ctx.team()));
 }
 

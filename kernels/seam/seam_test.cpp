@@ -33,8 +33,8 @@ struct Outputs {
 enum class InPlace { none, y_is_x, y_is_F, u_is_F };
 
 Outputs run_forward(Context& ctx, const Case& c, Problem p, InPlace in_place) {
-  GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), F(c.rows, c.d, p.F, c.pad + 2, c.misalign);
-  GuardedMatrix y_memory(c.rows, c.d, c.pad, c.misalign), u_memory(c.rows, c.d, c.pad, c.misalign + 1);
+  GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), F(c.rows, c.d, p.F, c.pad + 2 * c.skew, c.misalign);
+  GuardedMatrix y_memory(c.rows, c.d, c.pad, c.misalign), u_memory(c.rows, c.d, c.pad, c.misalign + c.skew);
   GuardedMatrix& y = in_place == InPlace::y_is_x ? x : in_place == InPlace::y_is_F ? F : y_memory;
   GuardedMatrix& u = in_place == InPlace::u_is_F ? F : u_memory;
   Guarded<float> outer_r(c.rows, 1), inner_r(c.rows), outer_mean(c.rows);
@@ -144,7 +144,10 @@ void check_forward(const Case& c, const Form& form) {
     if (form.inner) {
       EXPECT_EQ(run_forward(ctx, c, p, InPlace::u_is_F), out) << "u is F";
     }
-    Context one(1, ctx.isa());
+    Case elsewhere = c;
+    elsewhere.misalign += 1;
+    EXPECT_EQ(run_forward(ctx, elsewhere, p, InPlace::none), out) << "elsewhere in memory";
+    Context one = testing::single_threaded(ctx);
     EXPECT_EQ(run_forward(one, c, p, InPlace::none), out) << "one thread";
   });
 }
@@ -167,7 +170,7 @@ TEST(Seam, InnerNormAgainHasTheSameBits) {
       for_each_context([&](Context& ctx) {
         Outputs once = run_forward(ctx, c, p, InPlace::none);
         GuardedMatrix y(c.rows, c.d, once.y, c.pad, c.misalign);
-        GuardedMatrix u(c.rows, c.d, c.pad + 1, c.misalign + 1), same(c.rows, c.d, once.y, c.pad, c.misalign);
+        GuardedMatrix u(c.rows, c.d, c.pad + c.skew, c.misalign + c.skew), same(c.rows, c.d, once.y, c.pad, c.misalign);
         const auto factor = static_cast<float>(form.factor);
         seam_inner_again(ctx, y.view(), flat(p.inner_gain), factor, flat(once.inner_r), u.view());
         seam_inner_again(ctx, same.view(), flat(p.inner_gain), factor, flat(once.inner_r), same.view());
@@ -185,6 +188,7 @@ TEST(Seam, InnerNormAgainHasTheSameBits) {
 struct Wanted {
   bool Ds = true, Du = true, scales = false;
   bool dx_is_Ds = false, dF_is_Du = false, dF_is_F = false;
+  bool in_two_steps = false;  // of RowSums
 };
 
 struct Gradients {
@@ -198,8 +202,8 @@ Gradients run_backward(Context& ctx, const Case& c, Problem p, reference::SeamSa
                        std::vector<float> y_values, const Wanted& wanted) {
   const bool vectors = p.form.layer || p.form.skip || p.form.branch;
   GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), F(c.rows, c.d, p.F, c.pad, c.misalign);
-  GuardedMatrix y(c.rows, c.d, y_values, c.pad + 1, c.misalign);
-  GuardedMatrix Ds(c.rows, c.d, p.Ds, c.pad, c.misalign), Du(c.rows, c.d, p.Du, c.pad + 2, c.misalign);
+  GuardedMatrix y(c.rows, c.d, y_values, c.pad + c.skew, c.misalign);
+  GuardedMatrix Ds(c.rows, c.d, p.Ds, c.pad, c.misalign), Du(c.rows, c.d, p.Du, c.pad + 2 * c.skew, c.misalign);
   GuardedMatrix dx_memory(c.rows, c.d, c.pad, c.misalign), dF_memory(c.rows, c.d, c.pad, c.misalign);
   GuardedMatrix partial(chunk_count(c.rows), seam_partial_columns(c.d, vectors), 0, c.misalign);
   GuardedMatrix& dx = wanted.dx_is_Ds ? Ds : dx_memory;
@@ -237,6 +241,11 @@ Gradients run_backward(Context& ctx, const Case& c, Problem p, reference::SeamSa
   seam.d_a = flat(result.d_a);
   seam.d_b = flat(result.d_b);
   seam.partial = partial.view();
+  if (wanted.in_two_steps) {
+    seam.sums = RowSums::of_chunks;
+    seam_backward(ctx, seam);
+    seam.sums = RowSums::add_up;
+  }
   seam_backward(ctx, seam);
   EXPECT_TRUE(dx.intact() && dF.intact() && partial.intact());
   result.dx = dx.values();
@@ -314,7 +323,13 @@ void check_backward(const Case& c, const Form& form, const Wanted& wanted) {
     in_place.dF_is_Du = false;
     in_place.dF_is_F = true;
     EXPECT_EQ(check.run(ctx, in_place), g) << "dF is F";
-    Context one(1, ctx.isa());
+    Wanted in_two_steps = wanted;
+    in_two_steps.in_two_steps = true;
+    EXPECT_EQ(check.run(ctx, in_two_steps), g) << "chunks, then their sums";
+    BackwardCheck elsewhere = check;
+    elsewhere.c.misalign += 1;
+    EXPECT_EQ(elsewhere.run(ctx, wanted), g) << "elsewhere in memory";
+    Context one = testing::single_threaded(ctx);
     EXPECT_EQ(check.run(one, wanted), g) << "one thread";
   });
 }
@@ -349,20 +364,21 @@ TEST(Seam, BackwardWithOneGradientOnly) {
 }
 
 TEST(Seam, NothingToDo) {
-  Context ctx(2);
-  std::vector<float> gain(8, 1.0F), d_gain(8, 3.0F), scale(1, 1.0F);
-  const View<float, 2> none(nullptr, {0, 8});
-  SeamForward forward{.x = none, .F = none, .a = flat(scale), .b = flat(scale), .outer_gain = flat(gain)};
-  forward.y = none;
-  forward.outer_r = {nullptr, {0}};
-  seam_forward(ctx, forward);
-  SeamBackward backward{.a = flat(scale), .b = flat(scale), .outer_gain = flat(gain)};
-  backward.x = backward.F = backward.dx = backward.dF = none;
-  backward.outer_r = {nullptr, {0}};
-  backward.d_outer_gain = flat(d_gain);
-  backward.partial = {nullptr, {0, 18}};
-  seam_backward(ctx, backward);
-  EXPECT_EQ(d_gain, std::vector<float>(8, 3.0F));
+  for_each_context([&](Context& ctx) {
+    std::vector<float> gain(8, 1.0F), d_gain(8, 3.0F), scale(1, 1.0F);
+    const View<float, 2> none(nullptr, {0, 8});
+    SeamForward forward{.x = none, .F = none, .a = flat(scale), .b = flat(scale), .outer_gain = flat(gain)};
+    forward.y = none;
+    forward.outer_r = {nullptr, {0}};
+    seam_forward(ctx, forward);
+    SeamBackward backward{.a = flat(scale), .b = flat(scale), .outer_gain = flat(gain)};
+    backward.x = backward.F = backward.dx = backward.dF = none;
+    backward.outer_r = {nullptr, {0}};
+    backward.d_outer_gain = flat(d_gain);
+    backward.partial = {nullptr, {0, 18}};
+    seam_backward(ctx, backward);
+    EXPECT_EQ(d_gain, std::vector<float>(8, 3.0F));
+  });
 }
 
 void expect_shape_error(const std::string& what, const std::function<void()>& call) {

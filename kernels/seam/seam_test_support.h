@@ -38,7 +38,12 @@ struct Case {
   double a, b;
   int64_t pad = 0, misalign = 0;
   double mean = 0, eps = 1e-5;
+  int64_t skew = 1;  ///< by how much the matrices differ in stride and start
 };
+/// Rows of which a device can take four columns at a time.
+inline Case in_fours(int64_t rows, int64_t d) {
+  return {.rows = rows, .d = d, .a = 64, .b = 0.5, .skew = 0};
+}
 inline const Case kCases[] = {{1, 1, 1, 1},
                               {3, 4, 2, 0.5, 1, 1},
                               {2, 15, 1, 1},
@@ -50,7 +55,16 @@ inline const Case kCases[] = {{1, 1, 1, 1},
                               {130, 257, 64, 1, 5, 7},
                               {3, 200, 1, 1, 0, 0, 1000},
                               {2, 8192, 512, 1, 0, 0, 3},
-                              {6, 33, 3, 1, 0, 0, 0, 0.5}};
+                              {6, 33, 3, 1, 0, 0, 0, 0.5},
+                              in_fours(3, 8),
+                              in_fours(33, 132),
+                              in_fours(2, 384),
+                              in_fours(17, 520),
+                              in_fours(2, 1028),
+                              in_fours(2, 2056),
+                              in_fours(2, 4100),
+                              in_fours(2, 8188),
+                              in_fours(2, 8196)};
 
 inline std::string name_of(const Case& c, const Form& form) {
   return std::to_string(c.rows) + " x " + std::to_string(c.d) + ", a " + std::to_string(c.a) +

@@ -27,8 +27,14 @@ constexpr double kSmallest = 0x1p-149;
 struct Case {
   int64_t rows, columns;
   int64_t pad = 0, misalign = 0;
+  int64_t skew = 1;  ///< by how much the matrices differ in stride and start
 };
-const Case kCases[] = {{1, 1}, {3, 15, 1, 1}, {2, 16}, {5, 17, 20, 3}, {7, 64, 64, 0}, {40, 500, 3, 5}};
+/// Rows of which a device can take four columns at a time.
+Case in_fours(int64_t rows, int64_t columns) {
+  return {.rows = rows, .columns = columns, .skew = 0};
+}
+const Case kCases[] = {{1, 1},          {3, 15, 1, 1},  {2, 16},          {5, 17, 20, 3},   {7, 64, 64, 0},
+                       {40, 500, 3, 5}, in_fours(3, 8), in_fours(70, 12), in_fours(2, 1028)};
 
 struct Problem {
   explicit Problem(const Case& c) {
@@ -98,13 +104,13 @@ void check_forward(const Case& c) {
   };
   for_each_context([&](Context& ctx) {
     GuardedMatrix gate(c.rows, c.columns, p.gate, c.pad, c.misalign),
-        up(c.rows, c.columns, p.up, c.pad + 1, c.misalign);
-    GuardedMatrix h(c.rows, c.columns, c.pad, c.misalign + 1);
+        up(c.rows, c.columns, p.up, c.pad + c.skew, c.misalign);
+    GuardedMatrix h(c.rows, c.columns, c.pad, c.misalign + c.skew);
     swiglu(ctx, gate.view(), up.view(), h.view());
     testing::expect_close(h.values(), expected, tolerance, "h");
     EXPECT_TRUE(h.intact());
     GuardedMatrix kept_gate(c.rows, c.columns, c.pad, c.misalign),
-        kept_up(c.rows, c.columns, c.pad + 3, c.misalign + 1);
+        kept_up(c.rows, c.columns, c.pad + 3 * c.skew, c.misalign + c.skew);
     swiglu(ctx, gate.view(), up.view(), h.view(), kept_gate.view(), kept_up.view());
     testing::expect_close(h.values(), expected, tolerance, "h, with copies");
     EXPECT_TRUE(kept_gate.values() == p.gate && kept_up.values() == p.up);
@@ -148,14 +154,14 @@ void check_backward(const Case& c) {
   };
   for_each_context([&](Context& ctx) {
     GuardedMatrix dh(c.rows, c.columns, p.dh, c.pad, c.misalign), gate(c.rows, c.columns, p.gate, c.pad, c.misalign);
-    GuardedMatrix up(c.rows, c.columns, p.up, c.pad + 1, c.misalign);
-    GuardedMatrix d_gate(c.rows, c.columns, c.pad, c.misalign + 1), d_up(c.rows, c.columns, c.pad, c.misalign);
+    GuardedMatrix up(c.rows, c.columns, p.up, c.pad + c.skew, c.misalign);
+    GuardedMatrix d_gate(c.rows, c.columns, c.pad, c.misalign + c.skew), d_up(c.rows, c.columns, c.pad, c.misalign);
     const auto expect_right = [&](GuardedMatrix& gate_result, GuardedMatrix& up_result, const std::string& what) {
       testing::expect_close(gate_result.values(), expected.d_gate, gate_tolerance, "d_gate" + what);
       testing::expect_close(up_result.values(), expected.d_up, up_tolerance, "d_up" + what);
       EXPECT_TRUE(gate_result.intact() && up_result.intact()) << what;
     };
-    GuardedMatrix h(c.rows, c.columns, c.pad + 2, c.misalign);
+    GuardedMatrix h(c.rows, c.columns, c.pad + 2 * c.skew, c.misalign);
     swiglu_backward(ctx, dh.view(), gate.view(), up.view(), d_gate.view(), d_up.view(), {});
     expect_right(d_gate, d_up, "");
     swiglu_backward(ctx, dh.view(), gate.view(), up.view(), d_gate.view(), d_up.view(), h.view());

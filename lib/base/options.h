@@ -155,7 +155,7 @@ KEEL_API Option option_of_key(const ConfigSchema& schema, const std::string& key
 
 /// The number of threads asked for by --threads; all cores this process may use if 0 or not given.
 KEEL_API int threads_of(const Options& options);
-/// "cpu", checked: Error(device) for a device that this build or machine does not have.
+/// What --device asks for: "cpu", "cuda", "cuda:N" or "cuda-emulated", well-formed; "auto" if not given. Error(usage).
 KEEL_API std::string device_of(const Options& options);
 
 }  // namespace keel

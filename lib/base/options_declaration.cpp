@@ -294,18 +294,17 @@ int threads_of(const Options& options) {
 
 std::string device_of(const Options& options) {
   static const std::vector<std::string> kKnown = {"cpu", "cuda", "cuda-emulated"};
-  const std::string device = options.find_text("--device").value_or("cpu");
+  const auto given = options.find_text("--device");
+  if (!given) return "auto";
+  const std::string& device = *given;
   const std::string name = device.substr(0, device.find(':'));
   const bool numbered = name.size() < device.size();
-  if (numbered && (name != "cuda" || !parse_integer(device.substr(name.size() + 1)))) {
+  const auto number = numbered ? parse_integer(device.substr(name.size() + 1)) : std::optional<int64_t>(0);
+  if (numbered && (name != "cuda" || !number || *number < 0 || *number > 1023)) {
     throw Error(ErrorKind::usage, "unknown device '" + device + "'", "--device", "cpu, cuda, cuda:N or cuda-emulated");
   }
   if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
     throw Error(ErrorKind::usage, "unknown device '" + device + "'", "--device", suggestion(name, kKnown));
-  }
-  if (name != "cpu") {
-    throw Error(ErrorKind::device, "device '" + device + "' is not built in", "--device",
-                "this build computes on the CPU only; leave --device out or give --device cpu");
   }
   return device;
 }

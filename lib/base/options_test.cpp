@@ -210,14 +210,15 @@ TEST(Options, AMissingSettingNamesItsOption) {
 }
 
 TEST(Options, Devices) {
-  EXPECT_EQ(device_of(parse_one({})), "cpu");
-  EXPECT_EQ(device_of(parse_one({"--device", "cpu"})), "cpu");
-  for (const char* absent : {"cuda", "cuda:1", "cuda-emulated"}) {
-    EXPECT_EQ(error_of([&] { (void)device_of(parse_one({"--device", absent})); }).kind(), ErrorKind::device) << absent;
+  EXPECT_EQ(device_of(parse_one({})), "auto");
+  for (const char* device : {"cpu", "cuda", "cuda:1", "cuda-emulated"}) {
+    EXPECT_EQ(device_of(parse_one({"--device", device})), device);
   }
   KEEL_EXPECT_ERROR(device_of(parse_one({"--device", "cdua"})), ErrorKind::usage,
                     "unknown device 'cdua' (--device): did you mean 'cuda'?");
-  EXPECT_EQ(error_of([&] { (void)device_of(parse_one({"--device", "cuda:x"})); }).kind(), ErrorKind::usage);
+  for (const char* bad : {"cuda:x", "cuda:", "cuda:-1", "cuda:99999999999", "cpu:0", "cuda-emulated:1"}) {
+    EXPECT_EQ(error_of([&] { (void)device_of(parse_one({"--device", bad})); }).kind(), ErrorKind::usage) << bad;
+  }
 }
 
 TEST(Options, Threads) {

@@ -163,7 +163,7 @@ class Scorer::Run {
   void run_batch() {
     throw_if_stopped();
     if (batch_.tokens() == 0) return;
-    if (!model_.forward(batch_.flat())) {
+    if (!model_.forward(batch_.host())) {
       throw_if_stopped();
       throw Error(ErrorKind::internal, "the model was interrupted without a signal");
     }

@@ -8,6 +8,7 @@
 #include "support/errors.h"
 #include "support/model_files.h"
 #include "support/temp_dir.h"
+#include "support/test_device.h"
 
 namespace keel {
 namespace {
@@ -79,7 +80,7 @@ class ScorerTest : public ::testing::Test {
   }
 
   testing::TempDir folder_;
-  Context ctx_{2};
+  Context ctx_ = testing::test_context(2);
   std::optional<InferenceModel> plain_;
   int64_t tokens_run_ = 0, tokens_asked_ = 0;
 };

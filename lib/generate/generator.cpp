@@ -105,7 +105,7 @@ class Generator::Run {
       throw_if_stopped();
       admit();
       fill_batch();
-      if (!model_.forward(batch_.flat())) throw Stopped{stop_signal()};
+      if (!model_.forward(batch_.host())) throw Stopped{stop_signal()};
       const int64_t K = static_cast<int64_t>(rows_.size());
       if (K > 0) model_.logits({rows_.data(), {K}}, {logits_.data(), {K, V_}});
       std::erase_if(running_, [&](Running& r) { return r.logits_row >= 0 && take_token(r); });

@@ -11,6 +11,7 @@
 #include "support/errors.h"
 #include "support/model_files.h"
 #include "support/temp_dir.h"
+#include "support/test_device.h"
 
 namespace keel {
 namespace {
@@ -45,7 +46,7 @@ class GeneratorTest : public ::testing::Test {
   }
 
   testing::TempDir folder_;
-  Context ctx_{2};
+  Context ctx_ = testing::test_context(2);
 };
 
 std::vector<GenerationRequest> some_requests(double temperature) {

@@ -1,6 +1,8 @@
 #include "keel/inference/inference_model.h"
 
 #include "keel/inference/packed_weights.h"
+#include "keel/kernels/memory/memory.h"
+#include "keel/model/batch_copy.h"
 #include "keel/model/model_config_json.h"
 
 namespace keel {
@@ -22,7 +24,7 @@ struct LoadedModel {
       : config(parse_model_config(folder.config_text, folder.config_path)),
         weights(found_layout(config, folder.tensors), type, plan),
         decoder_plan(plan_decoder(config, all_sublayers(config), options, plan)),
-        arena(plan, "fewer tokens or sequences at a time, or shorter ones, need less") {
+        arena(ctx, plan, "fewer tokens or sequences at a time, or shorter ones, need less") {
     weights.read(ctx, folder.tensors, tied_head(config), arena);
   }
 };
@@ -43,6 +45,11 @@ struct InferenceModel::Impl {
   ModelConfig config;
   ParameterBuffers parameters;
   Decoder decoder;
+  BatchCopy batch{ctx};
+  FlatBatch flat;
+  DeviceCopy<int32_t> rows{ctx}, targets{ctx}, argmax{ctx};
+  DeviceCopy<float> weights{ctx}, nll{ctx}, logits{ctx};
+  DeviceCopy<StepScalars> scalars{ctx};
 
   Impl(Context& context, std::unique_ptr<LoadedModel> model, std::function<bool()> interrupted)
       : ctx(context),
@@ -72,21 +79,36 @@ const ModelConfig& InferenceModel::config() const {
   return impl_->config;
 }
 
-bool InferenceModel::forward(const FlatBatch& batch) {
-  return impl_->decoder.forward(impl_->parameters, batch);
+bool InferenceModel::forward(const HostBatch& batch) {
+  impl_->flat = impl_->batch.of(batch);
+  return impl_->decoder.forward(impl_->parameters, impl_->flat);
 }
 
-void InferenceModel::logits(View<const int32_t, 1> rows, View<float, 2> logits) {
-  impl_->decoder.logits(impl_->parameters, rows, logits);
+void InferenceModel::logits(HostView<const int32_t, 1> rows, HostView<float, 2> logits) {
+  Impl& m = *impl_;
+  m.decoder.logits(m.parameters, m.rows.of(rows), m.logits.in_place_of(logits));
+  m.logits.fetch(logits);
+  m.ctx.synchronize();
 }
 
-void InferenceModel::loss(const FlatBatch& batch, View<StepScalars, 1> scalars, View<float, 1> nll) {
-  impl_->decoder.loss(impl_->parameters, batch, scalars, nll);
+void InferenceModel::loss(StepScalars& scalars) {
+  Impl& m = *impl_;
+  const HostView<StepScalars, 1> host(&scalars, {1});
+  const View<StepScalars, 1> device = m.scalars.in_place_of(host);
+  copy_to_device(m.ctx, HostView<const StepScalars, 1>(host), device);
+  m.decoder.loss(m.parameters, m.flat, device);
+  m.scalars.fetch(host);
+  m.ctx.synchronize();
 }
 
-void InferenceModel::score(View<const int32_t, 1> rows, View<const int32_t, 1> targets, View<const float, 1> weights,
-                           View<float, 1> nll, View<int32_t, 1> argmax) {
-  impl_->decoder.score(impl_->parameters, rows, targets, weights, nll, argmax);
+void InferenceModel::score(HostView<const int32_t, 1> rows, HostView<const int32_t, 1> targets,
+                           HostView<const float, 1> weights, HostView<float, 1> nll, HostView<int32_t, 1> argmax) {
+  Impl& m = *impl_;
+  m.decoder.score(m.parameters, m.rows.of(rows), m.targets.of(targets), m.weights.of(weights), m.nll.in_place_of(nll),
+                  m.argmax.in_place_of(argmax));
+  m.nll.fetch(nll);
+  m.argmax.fetch(argmax);
+  m.ctx.synchronize();
 }
 
 }  // namespace keel

@@ -12,7 +12,7 @@ namespace keel {
 inline constexpr int64_t kDefaultPositions = 2048;  ///< used of a model whose config names no limit
 
 /// Weights with a decoder that only runs forward, for scoring and generation: those of a model folder, or of a model
-/// in training.
+/// in training. Takes and gives arrays of the host, complete when a call returns.
 class KEEL_API InferenceModel {
  public:
   /// Reads config and weights, and allocates everything it needs. Errors as parse_model_config, plan_decoder and
@@ -28,12 +28,12 @@ class KEEL_API InferenceModel {
 
   const ModelConfig& config() const;
 
-  /// As Decoder's.
-  bool forward(const FlatBatch& batch);
-  void logits(View<const int32_t, 1> rows, View<float, 2> logits);
-  void loss(const FlatBatch& batch, View<StepScalars, 1> scalars, View<float, 1> nll = {});
-  void score(View<const int32_t, 1> rows, View<const int32_t, 1> targets, View<const float, 1> weights,
-             View<float, 1> nll, View<int32_t, 1> argmax);
+  /// As Decoder's. What follows a forward pass is about its batch, which stays as it is until then.
+  bool forward(const HostBatch& batch);
+  void logits(HostView<const int32_t, 1> rows, HostView<float, 2> logits);
+  void loss(StepScalars& scalars);
+  void score(HostView<const int32_t, 1> rows, HostView<const int32_t, 1> targets, HostView<const float, 1> weights,
+             HostView<float, 1> nll, HostView<int32_t, 1> argmax);
 
  private:
   struct Impl;

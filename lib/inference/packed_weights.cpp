@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <utility>
 
 #include "keel/checkpoint/float16.h"
 #include "keel/checkpoint/q8_0.h"
 #include "keel/kernels/common/parallel.h"
+#include "keel/kernels/memory/memory.h"
 
 namespace keel {
 namespace {
@@ -44,6 +46,27 @@ struct Target {
         return;
     }
   }
+};
+
+/// Memory of the host for what a GPU is given.
+class Staging {
+ public:
+  explicit Staging(Context& ctx) : ctx_(ctx) {}
+
+  /// Has make(T*) write `count` values of the host's memory, which come to `to`; on a CPU into `to` itself.
+  template <class T, class Make>
+  void fill(T* to, int64_t count, Make make) {
+    if (ctx_.device() == Device::cpu || count == 0) return make(to);
+    bytes_.resize(static_cast<size_t>(count) * sizeof(T) / sizeof(std::max_align_t) + 1);
+    T* const host = reinterpret_cast<T*>(bytes_.data());
+    make(host);
+    copy_to_device(ctx_, HostView<const T, 1>(host, {count}), View<T, 1>(to, {count}));
+    ctx_.synchronize();
+  }
+
+ private:
+  Context& ctx_;
+  std::vector<std::max_align_t> bytes_;
 };
 
 void read_matrix(Context& ctx, const TensorSet::Place& place, const Target& to) {
@@ -108,10 +131,13 @@ void PackedWeights::read(Context& ctx, const TensorSet& tensors, const std::stri
   for (const Parameter& p : layout_.parameters) targets.push_back({p.name, p.shape, {}});
   const std::vector<TensorSet::Place> places = tensors.match(targets, tied_head);
   matrices_.assign(layout_.parameters.size(), {});
+  Staging staging(ctx), staging_of_scales(ctx);
   for (size_t i = 0; i < places.size(); ++i) {
     const Parameter& p = layout_.parameters[i];
     if (!p.is_matrix()) {
-      places[i].file->read(*places[i].tensor, {arena.at(vectors_) + p.offset, static_cast<size_t>(p.size)});
+      staging.fill(arena.at(vectors_) + p.offset, p.size, [&](float* host) {
+        places[i].file->read(*places[i].tensor, std::span<float>(host, static_cast<size_t>(p.size)));
+      });
       continue;
     }
     const Target target{.type = type_,
@@ -119,9 +145,17 @@ void PackedWeights::read(Context& ctx, const TensorSet& tensors, const std::stri
                         .columns = p.shape[1],
                         .values = arena.at(values_) + places_[i].values,
                         .scales = type_ == WeightType::q8_0 ? arena.at(scales_) + places_[i].scales : nullptr};
-    read_matrix(ctx, places[i], target);
-    places[i].file->release(*places[i].tensor);
     matrices_[i] = target.matrix();
+    staging.fill(target.values, p.size * matrices_[i].value_bytes(), [&](char* values) {
+      const int64_t scales = target.scales == nullptr ? 0 : p.shape[0] * scales_of_row(p.shape[1]);
+      staging_of_scales.fill(target.scales, scales, [&](uint16_t* host) {
+        Target on_host = target;
+        on_host.values = values;
+        on_host.scales = host;
+        read_matrix(ctx, places[i], on_host);
+      });
+    });
+    places[i].file->release(*places[i].tensor);
   }
 }
 

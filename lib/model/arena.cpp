@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "keel/base/error.h"
+#include "keel/kernels/memory/memory.h"
 
 namespace keel {
 namespace {
@@ -53,8 +54,18 @@ Arena::Arena(const ArenaPlan& plan, const std::string& hint) : bytes_(plan.total
   base_ = static_cast<std::byte*>(memory);
 }
 
+Arena::Arena(Context& ctx, const ArenaPlan& plan, const std::string& hint)
+    : Arena(ctx.device() == Device::cpu ? plan : ArenaPlan(), hint) {
+  if (ctx.device() == Device::cpu || plan.total_bytes() == 0) return;
+  base_ = static_cast<std::byte*>(allocate_on_device(ctx, plan.total_bytes(), hint));
+  device_ = &ctx;
+  bytes_ = plan.total_bytes();
+}
+
 Arena::~Arena() {
-  if (base_ != nullptr) munmap(base_, static_cast<size_t>(bytes_));
+  if (base_ == nullptr) return;
+  if (device_ != nullptr) return release_on_device(*device_, base_);
+  munmap(base_, static_cast<size_t>(bytes_));
 }
 
 }  // namespace keel

@@ -7,6 +7,7 @@
 
 #include "keel/base/export.h"
 #include "keel/kernels/common/bf16.h"
+#include "keel/kernels/common/context.h"
 
 namespace keel {
 
@@ -47,10 +48,13 @@ class KEEL_API ArenaPlan {
   int64_t total_ = 0;
 };
 
-/// The one allocation of a run: zero-filled anonymous memory, in huge pages where the system gives them. Throws
-/// Error(memory) if the system refuses; its hint, what would need less, is the caller's.
+/// The one allocation of a run, filled with zeros: the device's memory, on a CPU in huge pages where the system gives them.
+/// Throws Error(memory) if the system refuses; its hint, what would need less, is the caller's.
 class KEEL_API Arena {
  public:
+  /// On the device of the context, which outlives it.
+  Arena(Context& ctx, const ArenaPlan& plan, const std::string& hint = {});
+  /// Memory of the host.
   explicit Arena(const ArenaPlan& plan, const std::string& hint = {});
   ~Arena();
   Arena(const Arena&) = delete;
@@ -63,6 +67,7 @@ class KEEL_API Arena {
   int64_t bytes() const { return bytes_; }
 
  private:
+  Context* device_ = nullptr;  ///< null: memory of the host
   std::byte* base_ = nullptr;
   int64_t bytes_ = 0;
 };

@@ -59,7 +59,7 @@ class AttentionBranches final : public Branches {
     const int64_t N = call.batch.tokens.extent(0), slot = call.slot;
     const View<float, 2> inputs = attention_inputs(slot, N);
     attention(ctx, q_of(inputs), keys_values(ctx, call.batch, slot, k_of(inputs), values_of(call, N)),
-              call.batch.sequences_of(rows), scale_, window(call.sublayer), heads_of(out_of(slot, N), 0, heads_),
+              sequences_of(call.batch, rows), scale_, window(call.sublayer), heads_of(out_of(slot, N), 0, heads_),
               lse(slot, N));
   }
 
@@ -88,7 +88,7 @@ class AttentionBranches final : public Branches {
     const int64_t N = call.batch.tokens.extent(0), slot = call.slot;
     const View<float, 2> inputs = attention_inputs(slot, N), d_qkv = d_qkv_of(N);
     attention_backward(ctx, heads_of(d_out_of(N), 0, heads_), q_of(inputs), k_of(inputs), values_of(call, N),
-                       heads_of(out_of(slot, N), 0, heads_), lse(slot, N), call.batch.sequences_of(rows), scale_,
+                       heads_of(out_of(slot, N), 0, heads_), lse(slot, N), sequences_of(call.batch, rows), scale_,
                        window(call.sublayer), q_of(d_qkv), k_of(d_qkv), v_of(d_qkv),
                        {arena_.at(plan_.delta), {heads_, N}});
   }

@@ -111,6 +111,8 @@ bool Decoder::forward(const ParameterBuffers& p, const FlatBatch& batch, const D
 }
 
 RowBlocks Decoder::row_blocks(int64_t N) const {
+  // A GPU takes all rows at once.
+  if (ctx_.device() != Device::cpu) return {N, N + kReductionRows, 1};
   return decoder_row_blocks(config_, N, plan_.options.max_positions, ctx_.threads());
 }
 
@@ -119,7 +121,7 @@ bool Decoder::holds_sequences(const RowBlocks& blocks, const FlatBatch& batch) {
   if (batch.page_table) return false;
   bool all = true;
   for (int64_t block = 0; block < blocks.count; ++block) {
-    blocks.for_pieces(block, [&](Rows piece) { all = all && batch.sequences_of(piece); });
+    blocks.for_pieces(block, [&](Rows piece) { all = all && sequences_of(batch, piece); });
   }
   return all;
 }

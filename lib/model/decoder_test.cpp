@@ -8,6 +8,7 @@
 #include "keel/model/decoder_backward_ref.h"
 #include "keel/model/decoder_test_support.h"
 #include "support/numeric.h"
+#include "support/test_device.h"
 
 namespace keel {
 namespace {
@@ -42,8 +43,8 @@ std::vector<double> reference_gradient(const Case& c) {
 }
 
 void expect_gradients(Case& c, const std::vector<double>& expected) {
-  Context ctx(2);
-  const Arena arena(c.arena_plan);
+  Context ctx = testing::test_context(2);
+  const Arena arena(ctx, c.arena_plan);
   Decoder decoder(ctx, c.config, c.plan, arena);
   std::vector<StepScalars> scalars(1);
   for (int pass = 0; pass < 2; ++pass) {  // the second one finds what the first has left in every buffer
@@ -176,8 +177,8 @@ void expect_same_bits(const ModelConfig& config, ActivationType type) {
   std::vector<float> kept;
   for (const int64_t segment : {0, 1, 2, 4, 6, 10}) {
     Case c(config, {0, 3, 9}, 80, false, true, segment, type);
-    const Arena arena(c.arena_plan);
-    Context ctx(2);
+    Context ctx = testing::test_context(2);
+    const Arena arena(ctx, c.arena_plan);
     Decoder decoder(ctx, c.config, c.plan, arena);
     std::vector<StepScalars> scalars(1);
     ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
@@ -215,8 +216,8 @@ TEST(Decoder, RecomputationNeedsLessMemory) {
 }
 
 double loss_and_gradients(Case& c) {
-  Context ctx(2);
-  const Arena arena(c.arena_plan);
+  Context ctx = testing::test_context(2);
+  const Arena arena(ctx, c.arena_plan);
   Decoder decoder(ctx, c.config, c.plan, arena);
   std::vector<StepScalars> scalars(1);
   EXPECT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
@@ -331,8 +332,8 @@ TEST(Decoder, DocumentsAndLossMaskAgainstTheComplexStep) {
 
 TEST(Decoder, AccumulationAddsExactly) {
   Case c(small("keel"), {0, 5, 9}, 40);
-  Context ctx(1);
-  const Arena arena(c.arena_plan);
+  Context ctx = testing::test_context(1);
+  const Arena arena(ctx, c.arena_plan);
   Decoder decoder(ctx, c.config, c.plan, arena);
   std::vector<StepScalars> scalars(1);
   const View<StepScalars, 1> s(scalars.data(), {1});
@@ -361,8 +362,8 @@ TEST(Decoder, InferenceWithSharedBuffersGivesTheSameLoss) {
     std::vector<StepScalars> scalars(2);
     for (bool training : {true, false}) {
       Case c(small(std::string(scheme.name)), {0, 5, 9}, 50, false, training);
-      Context ctx(1);
-      const Arena arena(c.arena_plan);
+      Context ctx = testing::test_context(1);
+      const Arena arena(ctx, c.arena_plan);
       Decoder decoder(ctx, c.config, c.plan, arena);
       ASSERT_TRUE(decoder.forward(c.parameters(), c.flat()));
       decoder.loss(c.parameters(), c.flat(), {&scalars[training ? 0 : 1], {1}});
@@ -375,8 +376,8 @@ void expect_same_bits_for_any_threads(ActivationType type) {
   Case c(small("keel"), {0, 40, 90, 130}, 60, false, true, 0, type);
   std::vector<float> first;
   for (int threads : {1, 2, 3}) {
-    Context ctx(threads);
-    const Arena arena(c.arena_plan);
+    Context ctx = testing::test_context(threads);
+    const Arena arena(ctx, c.arena_plan);
     Decoder decoder(ctx, c.config, c.plan, arena);
     std::vector<StepScalars> scalars(1);
     ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
@@ -397,8 +398,8 @@ TEST(Decoder, SameBitsForAnyNumberOfThreads) {
 
 TEST(Decoder, InterruptionEndsThePass) {
   Case c(small("keel"), {0, 5}, 70);
-  Context ctx(1);
-  const Arena arena(c.arena_plan);
+  Context ctx = testing::test_context(1);
+  const Arena arena(ctx, c.arena_plan);
   int asked = 0, patience = 1000;
   Decoder decoder(ctx, c.config, c.plan, arena, [&] { return ++asked > patience; });
   std::vector<StepScalars> scalars(1);

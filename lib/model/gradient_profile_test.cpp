@@ -7,6 +7,7 @@
 #include "keel/model/decoder_backward_ref.h"
 #include "keel/model/decoder_test_support.h"
 #include "support/numeric.h"
+#include "support/test_device.h"
 
 namespace keel {
 namespace {
@@ -24,8 +25,8 @@ GradientProfile profile_of(Case& c, const std::vector<FlatBatch>& micro_batches,
   options.observe_gradients = true;
   const DecoderPlan decoder_plan = plan_decoder(c.config, all_sublayers(c.config), options, arena_plan);
   const GradientProfilePlan plan = plan_gradient_profile(c.config, c.layout, options.max_tokens, arena_plan);
-  const Arena arena(arena_plan);
-  Context ctx(threads);
+  Context ctx = testing::test_context(threads);
+  const Arena arena(ctx, arena_plan);
   Decoder decoder(ctx, c.config, decoder_plan, arena);
   GradientProfiler profiler(ctx, c.config, c.layout, decoder, plan, arena);
   const ParameterBuffers parameters = c.parameters();
@@ -222,8 +223,8 @@ TEST(GradientProfile, SameBitsInEveryRecomputeModeAndForAnyThreads) {
         if (first.empty()) {
           first = found;
           Case unobserved(config, {0, 3, 9}, 80);
-          const Arena arena(unobserved.arena_plan);
-          Context ctx(threads);
+          Context ctx = testing::test_context(threads);
+          const Arena arena(ctx, unobserved.arena_plan);
           std::vector<StepScalars> scalars(1);
           ASSERT_TRUE(Decoder(ctx, unobserved.config, unobserved.plan, arena)
                           .forward_backward(unobserved.parameters(), unobserved.flat(), false, {scalars.data(), {1}}));

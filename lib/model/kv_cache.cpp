@@ -100,13 +100,13 @@ bool CachedBatch::add(KvPages& pages, int64_t sequence, std::span<const int32_t>
   return true;
 }
 
-FlatBatch CachedBatch::flat() {
+HostBatch CachedBatch::host() {
   size_t longest = 0;
   for (const auto& pages : pages_) longest = std::max(longest, pages.size());
   page_table_.assign(pages_.size() * longest, 0);
   for (size_t s = 0; s < pages_.size(); ++s) std::copy(pages_[s].begin(), pages_[s].end(), &page_table_[s * longest]);
   const int64_t N = tokens(), S = sequences();
-  FlatBatch batch;
+  HostBatch batch;
   batch.tokens = {tokens_.data(), {N}};
   batch.positions = {positions_.data(), {N}};
   batch.cu_seqlens = {cu_seqlens_.data(), {S + 1}};

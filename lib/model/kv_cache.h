@@ -67,7 +67,7 @@ class KEEL_API CachedBatch {
   /// First row of sequence i in the batch; i = sequences(): one past the last.
   int64_t first_row(int64_t i) const { return cu_seqlens_[i]; }
   /// Views of this object's memory, valid until it changes.
-  FlatBatch flat();
+  HostBatch host();
 
  private:
   std::vector<int32_t> tokens_, positions_, cache_rows_, kv_lengths_, page_table_;

@@ -5,9 +5,11 @@
 #include <algorithm>
 
 #include "keel/base/error.h"
+#include "keel/model/batch_copy.h"
 #include "keel/model/decoder.h"
 #include "support/errors.h"
 #include "support/numeric.h"
+#include "support/test_device.h"
 
 namespace keel {
 namespace {
@@ -121,18 +123,18 @@ struct Model {
                                  .page_size = kPageSize,
                                  .logit_rows = 64};
     const DecoderPlan plan = plan_decoder(config, all_sublayers(config), options, arena_plan);
-    arena.emplace(arena_plan);
+    arena.emplace(ctx, arena_plan);
     decoder.emplace(ctx, config, plan, *arena);
   }
 
   /// Logits of every row of the batch, [N][V].
-  std::vector<float> run(const FlatBatch& batch) {
+  std::vector<float> run(const HostBatch& batch) {
     const ParameterBuffers parameters{.layout = &layout, .weights = {weights.data(), {layout.size}}, .gradients = {}};
     const int64_t N = batch.tokens.extent(0);
     std::vector<int32_t> rows(N);
     for (int64_t n = 0; n < N; ++n) rows[n] = static_cast<int32_t>(n);
     std::vector<float> logits(N * config.vocab_size);
-    EXPECT_TRUE(decoder->forward(parameters, batch));
+    EXPECT_TRUE(decoder->forward(parameters, copy.of(batch)));
     decoder->logits(parameters, {rows.data(), {N}}, {logits.data(), {N, config.vocab_size}});
     return logits;
   }
@@ -141,7 +143,8 @@ struct Model {
   ModelConfig config;
   ParameterLayout layout;
   std::vector<float> weights;
-  Context ctx{2};
+  Context ctx = testing::test_context(2);
+  BatchCopy copy{ctx};
   std::optional<Arena> arena;
   std::optional<Decoder> decoder;
 };
@@ -158,7 +161,7 @@ std::vector<float> whole(Model& model, const std::vector<int32_t>& tokens) {
   std::vector<int32_t> positions, bounds{0, static_cast<int32_t>(tokens.size())};
   for (size_t i = 0; i < tokens.size(); ++i) positions.push_back(static_cast<int32_t>(i));
   const int64_t N = static_cast<int64_t>(tokens.size());
-  FlatBatch batch;
+  HostBatch batch;
   batch.tokens = {tokens.data(), {N}};
   batch.positions = {positions.data(), {N}};
   batch.cu_seqlens = {bounds.data(), {2}};
@@ -200,7 +203,7 @@ TEST_P(KvCache, TokenByTokenAndInPiecesAsTheWholeSequence) {
     for (size_t piece : pieces) {
       batch.clear();
       ASSERT_TRUE(batch.add(pages, sequence, {tokens.data() + done, piece}));
-      expect_same(model.run(batch.flat()), 0, expected, done * V, piece * V);
+      expect_same(model.run(batch.host()), 0, expected, done * V, piece * V);
       done += piece;
     }
   }
@@ -216,13 +219,13 @@ TEST_P(KvCache, SequencesOfOneBatchDoNotSeeEachOther) {
   CachedBatch batch;
   ASSERT_TRUE(batch.add(pages, first, {a.data(), 10}));
   ASSERT_TRUE(batch.add(pages, second, {b.data(), 2}));
-  const auto prefill = model.run(batch.flat());
+  const auto prefill = model.run(batch.host());
   expect_same(prefill, 0, whole_a, 0, 10 * V);
   expect_same(prefill, 10 * V, whole_b, 0, 2 * V);
   batch.clear();
   ASSERT_TRUE(batch.add(pages, second, {b.data() + 2, 4}));
   ASSERT_TRUE(batch.add(pages, first, {a.data() + 10, 3}));
-  const auto next = model.run(batch.flat());
+  const auto next = model.run(batch.host());
   expect_same(next, 0, whole_b, 2 * V, 4 * V);
   expect_same(next, 4 * V, whole_a, 10 * V, 3 * V);
 }
@@ -235,7 +238,7 @@ TEST_P(KvCache, ForksShareTheirPrefix) {
   const int64_t trunk = pages.create();
   CachedBatch batch;
   ASSERT_TRUE(batch.add(pages, trunk, prefix));
-  model.run(batch.flat());
+  model.run(batch.host());
   batch.clear();
   std::vector<std::vector<float>> expected;
   std::vector<size_t> lengths;
@@ -248,7 +251,7 @@ TEST_P(KvCache, ForksShareTheirPrefix) {
     expected.push_back(whole(model, all));
     lengths.push_back(all.size());
   }
-  const auto logits = model.run(batch.flat());
+  const auto logits = model.run(batch.host());
   for (size_t i = 0; i < expected.size(); ++i) {
     const size_t row = static_cast<size_t>(batch.first_row(static_cast<int64_t>(i)));
     expect_same(logits, row * V, expected[i], 8 * V, (lengths[i] - 8) * V);

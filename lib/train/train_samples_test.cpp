@@ -11,6 +11,7 @@
 #include "keel/train/training_run.h"
 #include "support/errors.h"
 #include "support/keel_folder.h"
+#include "support/test_device.h"
 
 namespace keel {
 namespace {
@@ -34,7 +35,7 @@ struct FixedCodec final : TextCodec {
 /// Three small steps on data with a tokenizer of 330 tokens; with prompts, samples after the second.
 struct SmallRun {
   testing::Scratch data, runs;
-  Context ctx{1};
+  Context ctx = testing::test_context(1);
 
   SmallRun() {
     testing::write_megatron(data, "train-00000", {{5, 6, 2}, {7, 2}, {8, 9, 10, 2}});

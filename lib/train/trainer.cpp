@@ -80,7 +80,7 @@ struct Trainer::Impl {
         train(train_reader),
         validation(validation_reader),
         memory(plan_training(settings, settings.micro_batch_sequences)),
-        arena(memory.arena, "a smaller train.micro_batch_sequences needs less; --plan shows what for"),
+        arena(ctx, memory.arena, "a smaller train.micro_batch_sequences needs less; --plan shows what for"),
         parameters{.layout = &memory.layout, .weights = flat(memory.weights), .gradients = flat(memory.gradients)},
         decoder(ctx, settings.model, memory.decoder, arena, interrupted),
         segments(adamw_segments(memory.layout, settings.optimizer)),
@@ -135,22 +135,72 @@ struct Trainer::Impl {
           parameters.weights, flat(memory.exp_avg), flat(memory.exp_avg_sq));
   }
 
-  std::span<float> values_of(const Parameter& p, const Region<float>& region) const {
-    return {host_view(ctx, flat(region)).data() + p.offset, static_cast<size_t>(p.size)};
+  View<float, 1> values_of(const Parameter& p, const Region<float>& region) const {
+    return {arena.at(region) + p.offset, {p.size}};
+  }
+
+  /// The values of a parameter from element `first` on, as many as `out` takes.
+  void fetch(const Parameter& p, const Region<float>& region, int64_t first, std::span<float> out) const {
+    const auto count = static_cast<int64_t>(out.size());
+    copy_to_host(ctx, View<const float, 1>(values_of(p, region).slice(first, first + count)),
+                 HostView<float, 1>(out.data(), {count}));
+    ctx.synchronize();
   }
 
   std::vector<TensorSource> tensors(const std::string& prefix, const Region<float>& region) const {
     std::vector<TensorSource> list;
     for (const Parameter& p : memory.layout.parameters) {
-      list.push_back(float_tensor(prefix + p.name, p.shape, values_of(p, region)));
+      if (ctx.device() == Device::cpu) {
+        list.push_back(float_tensor(prefix + p.name, p.shape,
+                                    {values_of(p, region).data(), static_cast<size_t>(p.size)}));
+        continue;
+      }
+      list.push_back({.name = prefix + p.name,
+                      .shape = p.shape,
+                      .produce = [this, &p, region](int64_t first, std::span<std::byte> out) {
+                        fetch(p, region, first, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
+                      }});
     }
     return list;
   }
 
-  void add_targets(const std::string& prefix, const Region<float>& region, std::vector<TensorTarget>& targets) const {
-    for (const Parameter& p : memory.layout.parameters) {
-      targets.push_back({prefix + p.name, p.shape, values_of(p, region)});
+  /// Reads the parameters' values in `regions` from the tensors of these names before theirs. On a GPU one tensor at a
+  /// time passes through memory of the host, once all are found to be there.
+  void load(const TensorSet& tensors, std::initializer_list<std::pair<const char*, Region<float>>> regions,
+            const std::string& tied_head) {
+    std::vector<TensorTarget> targets;
+    std::vector<View<float, 1>> places;
+    for (const auto& [prefix, region] : regions) {
+      for (const Parameter& p : memory.layout.parameters) {
+        places.push_back(values_of(p, region));
+        const bool is_host = ctx.device() == Device::cpu;
+        targets.push_back({prefix + p.name, p.shape,
+                           is_host ? std::span(places.back().data(), static_cast<size_t>(p.size)) : std::span<float>()});
+      }
     }
+    if (ctx.device() == Device::cpu) return tensors.read(targets, tied_head);
+    const std::vector<TensorSet::Place> found = tensors.match(targets, tied_head);
+    std::vector<float> values;
+    for (size_t i = 0; i < found.size(); ++i) {
+      values.resize(places[i].size());
+      found[i].file->read(*found[i].tensor, std::span<float>(values));
+      copy_to_device(ctx, HostView<const float, 1>(values.data(), {places[i].size()}), places[i]);
+      ctx.synchronize();
+    }
+  }
+
+  /// Draws initial weights on the host.
+  void draw_weights() {
+    const uint64_t seed = derive_seed(settings.seed, "init");
+    if (ctx.device() == Device::cpu) {
+      return initialise_parameters(memory.layout, seed, ctx.team(),
+                                   {parameters.weights.data(), parameters.weights.extents()});
+    }
+    std::vector<float> drawn(memory.layout.size);
+    const HostView<float, 1> host(drawn.data(), {memory.layout.size});
+    initialise_parameters(memory.layout, seed, ctx.team(), host);
+    copy_to_device(ctx, HostView<const float, 1>(host), parameters.weights);
+    ctx.synchronize();
   }
 };
 
@@ -161,8 +211,7 @@ Trainer::Trainer(Context& ctx, const TrainSettings& settings, const BatchReader&
 Trainer::~Trainer() = default;
 
 void Trainer::initialise() {
-  initialise_parameters(impl_->memory.layout, derive_seed(impl_->settings.seed, "init"), impl_->ctx.team(),
-                        host_view(impl_->ctx, impl_->parameters.weights));
+  impl_->draw_weights();
   if (!residual_scheme(impl_->settings.model.residual_scheme).profiled_skip) return;
   const std::vector<SequenceRef> sequences = impl_->train.step_sequences(0, impl_->settings.micro_batch_sequences);
   const FlatBatch batch = impl_->load(impl_->train, sequences);
@@ -172,16 +221,12 @@ void Trainer::initialise() {
 }
 
 void Trainer::load_weights(const TensorSet& tensors) {
-  std::vector<TensorTarget> targets;
-  impl_->add_targets("", impl_->memory.weights, targets);
-  tensors.read(targets, impl_->settings.model.tie_word_embeddings ? "lm_head.weight" : "");
+  impl_->load(tensors, {{"", impl_->memory.weights}},
+              impl_->settings.model.tie_word_embeddings ? "lm_head.weight" : "");
 }
 
 void Trainer::load_optimizer(const TensorSet& tensors) {
-  std::vector<TensorTarget> targets;
-  impl_->add_targets("exp_avg.", impl_->memory.exp_avg, targets);
-  impl_->add_targets("exp_avg_sq.", impl_->memory.exp_avg_sq, targets);
-  tensors.read(targets);
+  impl_->load(tensors, {{"exp_avg.", impl_->memory.exp_avg}, {"exp_avg_sq.", impl_->memory.exp_avg_sq}}, "");
 }
 
 std::optional<StepResult> Trainer::step(int64_t t, const StepRequest& request) {
@@ -263,9 +308,16 @@ std::string Trainer::non_finite_tensor() const {
   const Impl& r = *impl_;
   const std::pair<const char*, const Region<float>&> arrays[] = {
       {"", r.memory.weights}, {"exp_avg.", r.memory.exp_avg}, {"exp_avg_sq.", r.memory.exp_avg_sq}};
+  std::vector<float> values;
   for (const auto& [prefix, region] : arrays) {
     for (const Parameter& p : r.memory.layout.parameters) {
-      if (!all_finite(r.values_of(p, region))) return prefix + p.name;
+      std::span<const float> host(r.values_of(p, region).data(), static_cast<size_t>(p.size));
+      if (r.ctx.device() != Device::cpu) {
+        values.resize(p.size);
+        r.fetch(p, region, 0, values);
+        host = values;
+      }
+      if (!all_finite(host)) return prefix + p.name;
     }
   }
   return "";

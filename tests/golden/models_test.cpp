@@ -12,6 +12,7 @@
 #include "keel/inference/inference_model.h"
 #include "keel/model/kv_cache.h"
 #include "keel/model/model_config_json.h"
+#include "support/test_device.h"
 
 namespace keel {
 namespace {
@@ -57,7 +58,7 @@ struct Sequences {
     }
   }
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
-  FlatBatch flat() const {
+  HostBatch host() const {
     FlatBatch batch;
     batch.tokens = {tokens.data(), {size()}};
     batch.targets = {targets.data(), {size()}};
@@ -84,14 +85,14 @@ class GoldenModel : public ::testing::TestWithParam<fs::path> {
     return logits;
   }
 
-  Context ctx_{2};
+  Context ctx_ = testing::test_context(2);
   Json golden_;
   std::optional<InferenceModel> model_;
 };
 
 TEST_P(GoldenModel, Logits) {
   const Sequences batch(golden_["input_ids"]);
-  ASSERT_TRUE(model_->forward(batch.flat()));
+  ASSERT_TRUE(model_->forward(batch.host()));
   const SafetensorsFile file(GetParam() / "golden.safetensors");
   const StoredTensor* in_double = file.find("logits_f64");
   const StoredTensor& stored = in_double != nullptr ? *in_double : *file.find("logits_f32");
@@ -112,9 +113,9 @@ TEST_P(GoldenModel, Logits) {
   }
   RecordProperty("worst_difference", std::to_string(worst));
 
-  std::vector<StepScalars> scalars(1);
-  model_->loss(batch.flat(), {scalars.data(), {1}}, {});
-  EXPECT_NEAR(scalars[0].loss_sum / scalars[0].weight_sum, golden_["mean_nll_nats_f64"].get<double>(), 1e-5);
+  StepScalars scalars{};
+  model_->loss(scalars);
+  EXPECT_NEAR(scalars.loss_sum / scalars.weight_sum, golden_["mean_nll_nats_f64"].get<double>(), 1e-5);
 }
 
 TEST_P(GoldenModel, GreedyTokensThroughTheCache) {
@@ -126,7 +127,7 @@ TEST_P(GoldenModel, GreedyTokensThroughTheCache) {
   while (generated.size() < 16) {
     batch.clear();
     ASSERT_TRUE(batch.add(pages, sequence, next));
-    ASSERT_TRUE(model_->forward(batch.flat()));
+    ASSERT_TRUE(model_->forward(batch.host()));
     const std::vector<float> logits = logits_of({static_cast<int32_t>(batch.tokens() - 1)});
     next = {static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())};
     generated.push_back(next[0]);

@@ -11,6 +11,7 @@
 #include "keel/checkpoint/safetensors.h"
 #include "keel/inference/inference_model.h"
 #include "keel/model/kv_cache.h"
+#include "support/test_device.h"
 
 namespace keel {
 namespace {
@@ -49,7 +50,7 @@ std::vector<float> logits_of(InferenceModel& model, int64_t piece) {
   CachedBatch batch;
   for (int64_t begin = 0; begin < 48; begin += piece) {
     batch.clear();
-    if (!batch.add(pages, sequence, std::span(tokens).subspan(begin, piece)) || !model.forward(batch.flat())) return {};
+    if (!batch.add(pages, sequence, std::span(tokens).subspan(begin, piece)) || !model.forward(batch.host())) return {};
     std::vector<int32_t> rows;
     for (int64_t i = std::max<int64_t>(begin, 40); i < begin + piece; ++i) {
       rows.push_back(static_cast<int32_t>(i - begin));
@@ -69,7 +70,7 @@ TEST(WeightTypes, GiveTheLogitsOfFilesOfTheirType) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.folder);
     const auto expected = last_logits(models / c.file / "golden.safetensors", c.tensor);
-    Context ctx(2);
+    Context ctx = testing::test_context(2);
     const DecoderOptions options{
         .max_tokens = 48, .max_positions = 64, .cache_pages = 4, .page_size = 16, .logit_rows = 8};
     InferenceModel model(ctx, open_model_folder((models / c.folder).string()), options, {}, c.type);

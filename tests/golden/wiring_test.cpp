@@ -14,6 +14,7 @@
 #include "keel/model/gradient_profile.h"
 #include "keel/model/parameters.h"
 #include "keel/model/skip_profile.h"
+#include "support/test_device.h"
 
 namespace keel {
 namespace {
@@ -143,7 +144,8 @@ TEST_P(GoldenWiring, StepZero) {
       plan_decoder(config, all_sublayers(config),
                    {.max_tokens = N, .max_positions = T, .training = true, .observe_gradients = true}, arena_plan);
   const GradientProfilePlan profile_plan = plan_gradient_profile(config, layout, N, arena_plan);
-  const Arena arena(arena_plan);
+  Context ctx = testing::test_context(2);
+  const Arena arena(ctx, arena_plan);
   const ParameterBuffers p{.layout = &layout,
                            .weights = {arena.at(weights), {layout.size}},
                            .gradients = {arena.at(gradients), {layout.size}}};
@@ -156,7 +158,6 @@ TEST_P(GoldenWiring, StepZero) {
     file.read(*stored, std::span<float>(p.weights.data() + parameter.offset, parameter.size));
   }
 
-  Context ctx(2);
   Decoder decoder(ctx, config, plan, arena);
   std::vector<StepScalars> scalars(1);
   scalars[0].clip = INFINITY;

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "keel/base/options.h"
+#include "keel/kernels/common/context.h"
+
+namespace keel {
+
+/// What --device asks for; without it the first GPU, if this build has a backend for it and the machine has one, else the
+/// CPU. Opens nothing: whether it is there shows when a Context is made.
+DeviceChoice device_choice(const Options& options);
+
+/// "cpu", "cuda:N" or "cuda-emulated", as reports name it.
+std::string to_string(const DeviceChoice& choice);
+
+}  // namespace keel

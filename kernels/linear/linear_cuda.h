@@ -1,0 +1,28 @@
+#pragma once
+
+#include "keel/kernels/common/cuda_backend.h"
+#include "keel/kernels/common/weight_matrix.h"
+
+namespace keel {
+
+/// Most rows that linear_rows takes.
+inline constexpr int64_t kCudaLinearRows = 12;
+
+/// Y[n, o] = sum over i of X[n, i] W[o, i]   for 0 < N <= kCudaLinearRows.
+struct CudaLinearRows {
+  const float* x;
+  int64_t N, x_stride;
+  WeightMatrix W;
+  float* y;
+  int64_t y_stride;
+};
+KEEL_CUDA_FUNCTION(void, linear_rows, CudaQueue&, const CudaLinearRows&)
+
+/// y[n,:] = W[rows[n],:] for n < count, rows of y `stride` apart; rows null: W[n,:].
+KEEL_CUDA_FUNCTION(void, widen_rows, CudaQueue&, const WeightMatrix& W, const int32_t* rows, int64_t count, float* y,
+                   int64_t stride)
+
+/// Memory that the queue keeps for a block of widened weights.
+KEEL_CUDA_FUNCTION(float*, widened_weights, CudaQueue&, int64_t floats)
+
+}  // namespace keel

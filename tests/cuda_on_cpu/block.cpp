@@ -121,10 +121,12 @@ void BlockRunner::lay_out(uint3 block) {
   ++ordinal_;
   live_ = count_;
   arrived_ = votes_ = 0;
-  phase_ = current_ = 0;
+  phase_ = 0;
+  current_ = kMaxThreads - 1;  // the first one follows it
   lay_out_shared();
   const int warps = (count_ + warpSize - 1) / warpSize;
   ready_warps_ = warps == kMaxWarps ? ~0U : (1U << warps) - 1;
+  warps_[kMaxWarps - 1] = {};
   for (int w = 0; w < warps; ++w) {
     const int lanes = std::min(count_ - w * warpSize, warpSize);
     const unsigned all = lanes == warpSize ? ~0U : (1U << lanes) - 1;

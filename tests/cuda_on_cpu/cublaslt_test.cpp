@@ -196,7 +196,7 @@ class CublasLtTest : public EmulationTest {
       }
     }
     for (size_t i = 0; i < got.size(); ++i) {
-      if (!written[i]) ASSERT_EQ(got[i], d[i]) << "between lines, at " << i;
+      ASSERT_TRUE(written[i] || got[i] == d[i]) << "between lines, at " << i;
     }
   }
 
@@ -402,7 +402,6 @@ TEST_F(CublasLtRefusals, MatricesLieOnTheDevice) {
 
 TEST_F(CublasLtTest, RunsInItsStream) {
   options.streams = Streams::lazy;
-  Case c{4, 4, 4};
   const Matrix M{CUDA_R_32F, CUBLASLT_ORDER_COL, 4, 4, 4};
   DeviceArray<float> a(std::vector<float>(16, 1)), b(std::vector<float>(16, 2)), d(std::vector<float>(16, 0));
   cublasLtMatmulDesc_t description = nullptr;

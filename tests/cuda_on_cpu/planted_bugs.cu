@@ -116,7 +116,7 @@ __global__ void correct(float* out) {
   __syncthreads();
   float sum = block_sum(dynamic[(threadIdx.x + 1) % kThreads]) + s[kThreads - 1 - threadIdx.x].y;
   sum += __shfl_xor_sync(kAllLanes, sum, 3);
-  if (threadIdx.x < 5) sum += __shfl_down_sync(0x1fU, sum, 1);
+  if (threadIdx.x < 6) sum += __shfl_xor_sync(0x3fU, sum, 1);
   atomicAdd(votes, 1.0F);
   unsigned registers[4];
   ldmatrix_x4<true>(registers, &s[threadIdx.x % kWarp]);

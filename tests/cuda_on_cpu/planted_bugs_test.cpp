@@ -69,7 +69,7 @@ const Bug kBugs[] = {
     {"uninitialised_device", {{Check::nan, ""}}},
 };
 
-struct Run {
+struct Outcome {
   std::string output;
   int status;
   bool succeeded() const { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
@@ -79,7 +79,7 @@ struct Run {
   }
 };
 
-Run run(const std::string& name, const std::string& options = {}) {
+Outcome run(const std::string& name, const std::string& options = {}) {
   // A report is wanted, not a core dump; and no attempt to name every frame, which takes seconds.
   const std::string command = options + " TSAN_OPTIONS=symbolize=0 ASAN_OPTIONS=symbolize=0 '" KEEL_PLANTED_BUGS "' " + name + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
@@ -95,7 +95,7 @@ const char* const kOrders[] = {"KEEL_EMULATION_ORDER=forward", "KEEL_EMULATION_O
 /// Empty if the check notices it, or what it saw instead.
 std::string missed(const std::string& name, Check check, const std::string& text) {
   const bool by_result = check == Check::order || check == Check::lazy;
-  const Run first = run(name, check == Check::guard ? "KEEL_EMULATION_GUARD=1" : "");
+  const Outcome first = run(name, check == Check::guard ? "KEEL_EMULATION_GUARD=1" : "");
   const auto has = [&](const char* part) { return first.output.find(part) != std::string::npos; };
   bool noticed = false;
   switch (check) {
@@ -143,7 +143,7 @@ TEST_P(PlantedBugs, AreNoticed) {
 // The checks say nothing where nothing is wrong, and results are the same whatever the options.
 TEST(PlantedBugsTest, CorrectKernelsPass) {
   for (const char* name : {"fine", "correct"}) {
-    const Run first = run(name);
+    const Outcome first = run(name);
     EXPECT_TRUE(first.succeeded()) << first.output;
     EXPECT_EQ(first.output.find_first_not_of("0123456789\n"), std::string::npos) << first.output;
     for (const char* order : kOrders) {
@@ -158,7 +158,7 @@ TEST(PlantedBugsTest, CorrectKernelsPass) {
 TEST(PlantedBugsTest, OptionsAreChecked) {
   for (const char* option : {"KEEL_EMULATION_ORDER=backward", "KEEL_EMULATION_SEED=x", "KEEL_EMULATION_STREAMS=slow",
                              "KEEL_EMULATION_GUARD=2", "KEEL_EMULATION_WORKERS=0", "KEEL_EMULATION_MEMORY=8GiB"}) {
-    const Run rejected = run("fine", option);
+    const Outcome rejected = run("fine", option);
     EXPECT_FALSE(rejected.succeeded()) << option;
     EXPECT_NE(rejected.output.find("CUDA on CPU: KEEL_EMULATION_"), std::string::npos) << rejected.output;
   }

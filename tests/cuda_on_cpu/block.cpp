@@ -89,6 +89,7 @@ void BlockRunner::begin_launch(const KernelCall& call, const cudaLaunchConfig_t&
   order_ = options.order;
   seed_ = options.seed * 0x9e3779b97f4a7c15ULL + number;
   dynamic_bytes_ = config.dynamicSmemBytes;
+  stop_ = {};
   failure_ = {};
   runner = this;
   blockDim = config.blockDim;
@@ -111,6 +112,7 @@ bool BlockRunner::run(uint3 block) {
   prepare(*first->fiber, fiber_entry, static_cast<size_t>(first->fiber - fibers_.data()) * 192 % 4096);
   change(host_, *first->fiber, false);
   self = nullptr;
+  if (stop_.error != cudaSuccess) explain_failure();
   clean_up();
   return failure_.error == cudaSuccess;
 }
@@ -277,7 +279,7 @@ void BlockRunner::resume(Thread& from, Thread& to, bool leaving_for_good) {
 
 void BlockRunner::suspend(Thread& thread) {
   Thread* next = pick();
-  if (next == nullptr) report_deadlock();
+  if (next == nullptr) fail(cudaErrorLaunchFailure, nullptr, thread.place);
   if (next == &thread) {
     go_on_with(thread);
   } else {
@@ -303,7 +305,7 @@ void BlockRunner::run_threads() {
     release(&launch_end_);
     end(thread);
     Thread* next = pick();
-    if (next == nullptr && live_ > 0) report_deadlock();
+    if (next == nullptr && live_ > 0) fail(cudaErrorLaunchFailure, nullptr, {"", 0});
     if (!kThreadSanitizer && next != nullptr && next->fiber == nullptr) {
       next->fiber = thread.fiber;
       go_on_with(*next);
@@ -321,8 +323,7 @@ void BlockRunner::end(Thread& thread) {
   Warp& warp = warps_[thread.warp];
   warp.live &= ~(1U << thread.lane);
   if (arrived_ > 0) {  // works on a GPU or hangs; the programming guide leaves it undefined
-    fail(cudaErrorLaunchFailure, "the thread ended while others wait in __syncthreads at " + to_string(barrier_place_),
-         barrier_place_);
+    fail(cudaErrorLaunchFailure, "the thread has ended while others wait in __syncthreads at", {"", 0}, barrier_place_);
   }
   const unsigned first = thread.linear - thread.lane;
   for (unsigned waiting = warp.waiting; waiting != 0; waiting &= warp.waiting & (waiting - 1)) {
@@ -335,8 +336,7 @@ void BlockRunner::end(Thread& thread) {
 int BlockRunner::barrier(int vote, Place place) {
   Thread& thread = *self;
   if (arrived_ > 0 && !is_same(place, barrier_place_)) {
-    fail(cudaErrorLaunchFailure,
-         "divergent barrier: other threads wait in __syncthreads at " + to_string(barrier_place_), place);
+    fail(cudaErrorLaunchFailure, "divergent barrier: other threads wait in __syncthreads at", place, barrier_place_);
   }
   if (live_ != count_) fail(cudaErrorLaunchFailure, "__syncthreads after threads of the block have ended", place);
   if (arrived_ == 0) barrier_place_ = place;
@@ -403,27 +403,34 @@ bool BlockRunner::complete(Warp& warp, unsigned first_thread, unsigned mask) {
   return true;
 }
 
-void BlockRunner::report_deadlock() {
+void BlockRunner::fail(cudaError_t error, const char* what, Place place, Place other) {
+  stop_ = {error, what, place, other, self};
+  leave(false);
+}
+
+/// On the host's stack: the fibers that have stopped will not destroy anything.
+void BlockRunner::explain_failure() {
+  std::string text;
+  if (stop_.place.line > 0) text = to_string(stop_.place) + ": ";
+  text += stop_.what == nullptr ? "deadlock:" + waiting_threads() : std::string(stop_.what);
+  if (stop_.other.line > 0) text += " " + to_string(stop_.other);
+  text += "; " + to_string("block", blockIdx) + " " + to_string("thread", stop_.thread->index);
+  failure_ = {stop_.error, text};
+}
+
+std::string BlockRunner::waiting_threads() const {
   constexpr int kShown = 4;
-  std::string text = "deadlock:";
+  std::string text;
   int shown = 0;
-  Place place = self->place;
   for (int i = 0; i < count_ && shown < kShown; ++i) {
     const Thread& thread = threads_[i];
     if (thread.state == Thread::ended) continue;
-    if (shown++ == 0) place = thread.place;
-    text += " thread " + to_string("", thread.index).substr(1) +
+    if (shown++ > 0) text += ",";
+    text += to_string(" thread", thread.index) +
             (thread.state == Thread::waits_for_block ? " waits in __syncthreads at " : " waits for its warp at ") +
-            to_string(thread.place) + ";";
+            to_string(thread.place);
   }
-  text.pop_back();
-  fail(cudaErrorLaunchFailure, text, place);
-}
-
-void BlockRunner::fail(cudaError_t error, const std::string& what, Place place) {
-  failure_ = {error, (place.line > 0 ? to_string(place) + ": " : "") + what + "; " + to_string("block", blockIdx) +
-                         " " + to_string("thread", self->index)};
-  leave(false);
+  return text;
 }
 
 // ---- shared memory

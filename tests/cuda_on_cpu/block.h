@@ -52,7 +52,8 @@ class BlockRunner {
   void* static_shared(const void* key, size_t bytes, size_t align);
   void* dynamic_shared() { return area_ + kStaticArea; }
   bool is_shared(const void* address) const;
-  [[noreturn]] void fail(cudaError_t error, const std::string& what, Place place);
+  /// Ends the kernel: "place: what[ other]; block, thread". Keeps no object on the stack that it leaves.
+  [[noreturn]] void fail(cudaError_t error, const char* what, Place place, Place other = {});
 
  private:
   struct Warp {
@@ -86,7 +87,8 @@ class BlockRunner {
   void resume(Thread& from, Thread& to, bool leaving_for_good);
   [[noreturn]] void leave(bool for_good);
   bool complete(Warp& warp, unsigned first_thread, unsigned mask);
-  [[noreturn]] void report_deadlock();
+  void explain_failure();
+  std::string waiting_threads() const;
   Fiber& fiber_of(const Thread& thread);
   uint64_t random();
 
@@ -97,6 +99,14 @@ class BlockRunner {
   int count_ = 0, live_ = 0, arrived_ = 0, votes_ = 0, last_votes_ = 0;
   unsigned phase_ = 0, ready_warps_ = 0, current_ = 0;
   Place barrier_place_{};
+  /// Why a thread has left for good.
+  struct Stop {
+    cudaError_t error = cudaSuccess;
+    const char* what;  ///< null: a deadlock
+    Place place, other;
+    const Thread* thread;
+  };
+  Stop stop_;
   Failure failure_;
 
   std::vector<Thread> threads_;

@@ -10,6 +10,7 @@ namespace cuda_on_cpu {
 namespace {
 
 using BlockTest = EmulationTest;
+using BlockDeathTest = EmulationTest;
 
 __global__ void indices(unsigned* out) {
   const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
@@ -32,7 +33,9 @@ TEST_F(BlockTest, EveryThreadRunsOnce) {
   });
 }
 
-__global__ void order_of_threads(int* out) { out[atomicAdd(&out[64], 1)] = static_cast<int>(threadIdx.x); }
+__global__ void order_of_threads(int* out) {
+  out[atomicAdd(&out[64], 1)] = static_cast<int>(threadIdx.x);
+}
 
 TEST_F(BlockTest, OrdersDiffer) {
   std::vector<std::vector<int>> seen;
@@ -180,7 +183,8 @@ TEST_F(BlockTest, AsyncCopiesArriveWhenWaitedFor) {
   std::iota(values.begin(), values.end(), 1);
   in_all_orders([&] {
     DeviceArray<float> in(values), out(values.size());
-    ASSERT_EQ((Launch{1, kThreads, 3 * kThreads * 16}(copy_rows<2>, out.data(), in.data(), kRows, kValid)), cudaSuccess);
+    ASSERT_EQ((Launch{1, kThreads, 3 * kThreads * 16}(copy_rows<2>, out.data(), in.data(), kRows, kValid)),
+              cudaSuccess);
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     const std::vector<float> got = out.host();
     for (int i = 0; i < kRows * kThreads * 4; ++i) {
@@ -219,7 +223,9 @@ __global__ void misaligned_copy(const float* in) {
   KEEL_SHARED(float4, s, [2]);
   keel::cp_async16(s, in + 1);
 }
-__global__ void copy_to_global(float* out, const float* in) { keel::cp_async16(out, in); }
+__global__ void copy_to_global(float* out, const float* in) {
+  keel::cp_async16(out, in);
+}
 
 TEST_F(BlockTest, AsyncCopiesAreChecked) {
   {
@@ -318,7 +324,9 @@ TEST_F(BlockTest, FencesPublish) {
 struct Table {
   float values[1000];
 };
-__global__ void read_table(float* out, const __grid_constant__ Table table, int i) { out[i] = table.values[i]; }
+__global__ void read_table(float* out, const __grid_constant__ Table table, int i) {
+  out[i] = table.values[i];
+}
 
 TEST_F(BlockTest, ArgumentsMayBeStructs) {
   Table table{};
@@ -371,7 +379,9 @@ TEST_F(BlockTest, GoesOnAfterAFailure) {
   });
 }
 
-TEST_F(BlockTest, HostCodeMayNotCallDeviceFunctions) { EXPECT_DEATH(__syncthreads(), "host code called a device"); }
+TEST_F(BlockDeathTest, HostCodeMayNotCallDeviceFunctions) {
+  EXPECT_DEATH(__syncthreads(), "host code called a device");
+}
 
 }  // namespace
 }  // namespace cuda_on_cpu

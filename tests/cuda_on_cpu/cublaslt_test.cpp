@@ -39,8 +39,10 @@ class Values {
     std::vector<unsigned char> bytes(host.size() * matrix.element_bytes());
     for (size_t i = 0; i < host.size(); ++i) {
       const __nv_bfloat16 narrow = host[i];
-      if (type_ == CUDA_R_32F) std::memcpy(&bytes[4 * i], &host[i], 4);
-      else std::memcpy(&bytes[2 * i], &narrow, 2);
+      if (type_ == CUDA_R_32F)
+        std::memcpy(&bytes[4 * i], &host[i], 4);
+      else
+        std::memcpy(&bytes[2 * i], &narrow, 2);
     }
     device_ = std::make_unique<DeviceArray<unsigned char>>(bytes);
   }
@@ -219,8 +221,8 @@ TEST_F(CublasLtTest, OrdersAndTransposes) {
 }
 
 TEST_F(CublasLtTest, Types) {
-  for (const auto& [inputs, outputs] : {std::pair{CUDA_R_32F, CUDA_R_32F}, std::pair{CUDA_R_16BF, CUDA_R_32F},
-                                        std::pair{CUDA_R_16BF, CUDA_R_16BF}}) {
+  for (const auto& [inputs, outputs] :
+       {std::pair{CUDA_R_32F, CUDA_R_32F}, std::pair{CUDA_R_16BF, CUDA_R_32F}, std::pair{CUDA_R_16BF, CUDA_R_16BF}}) {
     for (const float beta : {0.0F, 1.0F, -0.5F}) {
       for (const bool in_place : {true, false}) {
         for (const int32_t batch : {1, 3}) {
@@ -242,8 +244,8 @@ TEST_F(CublasLtTest, Types) {
 }
 
 TEST_F(CublasLtTest, Sizes) {
-  for (const auto& [m, n, k] : {std::tuple{1, 1, 1}, std::tuple{1, 64, 3}, std::tuple{64, 1, 1}, std::tuple{127, 65, 200},
-                                std::tuple{256, 96, 64}}) {
+  for (const auto& [m, n, k] : {std::tuple{1, 1, 1}, std::tuple{1, 64, 3}, std::tuple{64, 1, 1},
+                                std::tuple{127, 65, 200}, std::tuple{256, 96, 64}}) {
     for (const cudaDataType type : {CUDA_R_32F, CUDA_R_16BF}) {
       Case c{m, n, k};
       c.inputs = c.outputs = type;
@@ -410,8 +412,8 @@ TEST_F(CublasLtTest, RunsInItsStream) {
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
   float alpha = 1, beta = 0;
-  ASSERT_EQ(cublasLtMatmul(handle, description, &alpha, a.data(), l, b.data(), l, &beta, nullptr, l, d.data(), l, nullptr,
-                           nullptr, 0, stream),
+  ASSERT_EQ(cublasLtMatmul(handle, description, &alpha, a.data(), l, b.data(), l, &beta, nullptr, l, d.data(), l,
+                           nullptr, nullptr, 0, stream),
             CUBLAS_STATUS_SUCCESS);
   alpha = 100;  // was read at the call
   EXPECT_EQ(d.host()[0], 0);

@@ -45,7 +45,9 @@ __global__ void missing_async_wait(float* out) {
   __syncthreads();
   reinterpret_cast<float4*>(out)[threadIdx.x] = s[threadIdx.x];
 }
-__global__ void lost_update(float* out) { out[0] += 1; }
+__global__ void lost_update(float* out) {
+  out[0] += 1;
+}
 __global__ void divergent_barrier(float* out) {
   if (threadIdx.x < kWarp) {
     __syncthreads();
@@ -70,7 +72,9 @@ __global__ void absent_lane(float* out) {
 
 // ---- what blocks do
 
-__global__ void between_blocks(float* out) { out[blockIdx.x] = blockIdx.x == 0 ? 1 : out[blockIdx.x - 1] + 1; }
+__global__ void between_blocks(float* out) {
+  out[blockIdx.x] = blockIdx.x == 0 ? 1 : out[blockIdx.x - 1] + 1;
+}
 __global__ void lost_update_of_blocks(float* out) {
   if (threadIdx.x == 0) out[0] += 1;
 }
@@ -90,18 +94,24 @@ __global__ void dynamic_overrun(float* out) {
   __syncthreads();
   out[threadIdx.x] = s[threadIdx.x];
 }
-__global__ void device_overrun(float* out) { out[blockIdx.x * blockDim.x + threadIdx.x + 1] = 1; }
+__global__ void device_overrun(float* out) {
+  out[blockIdx.x * blockDim.x + threadIdx.x + 1] = 1;
+}
 __global__ void misaligned(float* out) {
   reinterpret_cast<float4*>(out + 1)[threadIdx.x] = make_float4(1, 2, 3, 4);
 }
 struct Pointers {
   float* to;
 };
-__global__ void store_through(Pointers pointers, float value) { pointers.to[threadIdx.x] = value; }
+__global__ void store_through(Pointers pointers, float value) {
+  pointers.to[threadIdx.x] = value;
+}
 
 // ---- what is right
 
-__global__ void fine(float* out) { out[blockIdx.x * blockDim.x + threadIdx.x] = static_cast<float>(threadIdx.x); }
+__global__ void fine(float* out) {
+  out[blockIdx.x * blockDim.x + threadIdx.x] = static_cast<float>(threadIdx.x);
+}
 /// Everything that the checks look at, done right.
 __global__ void correct(float* out) {
   KEEL_SHARED(float4, s, [kThreads]);
@@ -133,7 +143,8 @@ struct Bench {
   float* out = nullptr;
 
   template <class... Arguments>
-  void run(void (*kernel)(Arguments...), int blocks, int threads, size_t shared, std::type_identity_t<Arguments>... arguments) {
+  void run(void (*kernel)(Arguments...), int blocks, int threads, size_t shared,
+           std::type_identity_t<Arguments>... arguments) {
     launch(queue, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared, arguments...);
   }
   void run(void (*kernel)(float*), int blocks = 1, int threads = kThreads, size_t shared = 0) {

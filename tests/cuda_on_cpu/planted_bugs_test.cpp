@@ -50,7 +50,8 @@ const Bug kBugs[] = {
     {"lost_update", {{Check::tsan, kRace}}},
     {"lost_update_of_blocks", {{Check::tsan, kRace}}},
     {"between_blocks", {{Check::order, ""}, {Check::tsan, kRace}}},
-    {"divergent_barrier", {{Check::always, "divergent barrier: other threads wait in __syncthreads at planted_bugs.cu:"}}},
+    {"divergent_barrier",
+     {{Check::always, "divergent barrier: other threads wait in __syncthreads at planted_bugs.cu:"}}},
     {"skipped_barrier", {{Check::always, "__syncthreads"}}},
     {"early_return", {{Check::always, "__syncthreads"}}},
     {"absent_lane", {{Check::always, "deadlock: thread (0,0,0) waits for its warp at planted_bugs.cu:"}}},
@@ -75,13 +76,15 @@ struct Outcome {
   bool succeeded() const { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
   /// Through a shell, which returns 128 + the signal.
   bool faulted() const {
-    return (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) || (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGSEGV);
+    return (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) ||
+           (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGSEGV);
   }
 };
 
 Outcome run(const std::string& name, const std::string& options = {}) {
   // A report is wanted, not a core dump; and no attempt to name every frame, which takes seconds.
-  const std::string command = options + " TSAN_OPTIONS=symbolize=0 ASAN_OPTIONS=symbolize=0 '" KEEL_PLANTED_BUGS "' " + name + " 2>&1";
+  const std::string command =
+      options + " TSAN_OPTIONS=symbolize=0 ASAN_OPTIONS=symbolize=0 '" KEEL_PLANTED_BUGS "' " + name + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   std::array<char, 4096> buffer;

@@ -12,7 +12,9 @@ using TensorCoreTest = EmulationTest;
 
 constexpr int kM = 16, kN = 8, kK = 16;
 
-float at(const __nv_bfloat16* matrix, int i) { return __bfloat162float(matrix[i]); }
+float at(const __nv_bfloat16* matrix, int i) {
+  return __bfloat162float(matrix[i]);
+}
 
 // Loads fragments as the PTX ISA's figures say, a row after the other: A [16][16], B [8 columns][16], C [16][8].
 __global__ void multiply(float* C, const __nv_bfloat16* A, const __nv_bfloat16* B) {
@@ -74,13 +76,15 @@ TEST_F(TensorCoreTest, LdmatrixDealsOutMatrices) {
     for (const bool transposed : {false, true}) {
       DeviceArray<uint16_t> in(values);
       DeviceArray<unsigned> out(128);
-      ASSERT_EQ((Launch{1, 32, values.size() * 2}(transposed ? load<true> : load<false>, out.data(), in.data(), kStride)),
-                cudaSuccess);
+      ASSERT_EQ(
+          (Launch{1, 32, values.size() * 2}(transposed ? load<true> : load<false>, out.data(), in.data(), kStride)),
+          cudaSuccess);
       const std::vector<unsigned> got = out.host();
       for (int lane = 0; lane < 32; ++lane) {
         for (int matrix = 0; matrix < 4; ++matrix) {
           const auto element = [&](int row, int column) -> unsigned {
-            return transposed ? values[(8 * matrix + column) * kStride + row] : values[(8 * matrix + row) * kStride + column];
+            return transposed ? values[(8 * matrix + column) * kStride + row]
+                              : values[(8 * matrix + row) * kStride + column];
           };
           const int g = lane / 4, t = lane % 4;
           EXPECT_EQ(got[4 * lane + matrix], element(g, 2 * t) | element(g, 2 * t + 1) << 16)

@@ -14,7 +14,9 @@ namespace {
 using WarpTest = EmulationTest;
 
 constexpr int kLanes = 32;
-int value_of(int lane) { return 7 * lane * lane + 3; }
+int value_of(int lane) {
+  return 7 * lane * lane + 3;
+}
 
 // ---- shuffles
 
@@ -207,7 +209,9 @@ __global__ void sums(T* out, const T* values) {
   out[kLanes + threadIdx.x] = keel::warp_sum(values[threadIdx.x]);
 }
 
-__global__ void maxima(float* out, const float* values) { out[threadIdx.x] = keel::warp_max(values[threadIdx.x]); }
+__global__ void maxima(float* out, const float* values) {
+  out[threadIdx.x] = keel::warp_max(values[threadIdx.x]);
+}
 
 template <class T>
 void check_sums() {
@@ -262,8 +266,12 @@ TEST_F(WarpTest, SumsOverABlock) {
 
 // ---- misuse
 
-__global__ void wrong_width(int* out) { out[0] = __shfl_sync(0xffffffffU, 1, 0, 12); }
-__global__ void not_in_mask(int* out) { out[0] = __shfl_sync(0xfffffffeU, 1, 0); }
+__global__ void wrong_width(int* out) {
+  out[0] = __shfl_sync(0xffffffffU, 1, 0, 12);
+}
+__global__ void not_in_mask(int* out) {
+  out[0] = __shfl_sync(0xfffffffeU, 1, 0);
+}
 __global__ void different_operations() {
   if (threadIdx.x < 16) {
     __syncwarp();
@@ -280,10 +288,22 @@ __global__ void half_a_mma(float* out) {
 
 TEST_F(WarpTest, MisuseBreaksTheDevice) {
   const std::pair<std::function<void(int*)>, const char*> cases[] = {
-      {[](int* out) { Launch{1, 32}(wrong_width, out); }, "no power of two"},
-      {[](int* out) { Launch{1, 32}(not_in_mask, out); }, "not in the mask"},
-      {[](int*) { Launch{1, 32}(different_operations); }, "different operations"},
-      {[](int* out) { Launch{1, 32}(half_a_mma, reinterpret_cast<float*>(out)); }, "all its 32 lanes"},
+      {[](int* out) {
+         Launch{1, 32}(wrong_width, out);
+       },
+       "no power of two"},
+      {[](int* out) {
+         Launch{1, 32}(not_in_mask, out);
+       },
+       "not in the mask"},
+      {[](int*) {
+         Launch{1, 32}(different_operations);
+       },
+       "different operations"},
+      {[](int* out) {
+         Launch{1, 32}(half_a_mma, reinterpret_cast<float*>(out));
+       },
+       "all its 32 lanes"},
   };
   for (const auto& [run, text] : cases) {
     int* out = nullptr;
@@ -292,7 +312,8 @@ TEST_F(WarpTest, MisuseBreaksTheDevice) {
     EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure) << text;
     EXPECT_NE(std::string(cudaGetErrorString(cudaErrorLaunchFailure)).find(text), std::string::npos)
         << cudaGetErrorString(cudaErrorLaunchFailure);
-    EXPECT_NE(std::string(cudaGetErrorString(cudaErrorLaunchFailure)).find("block (0,0,0) thread ("), std::string::npos);
+    EXPECT_NE(std::string(cudaGetErrorString(cudaErrorLaunchFailure)).find("block (0,0,0) thread ("),
+              std::string::npos);
     cuda_on_cpu_reset();
   }
 }

@@ -24,7 +24,6 @@ constexpr size_t kGuard = 4096;
 constexpr size_t kStack = (kAddressSanitizer || kThreadSanitizer ? 256 : 128) * 1024;
 // ThreadSanitizer sees no race between threads on one fiber: each has its own, and each of two blocks in a row.
 constexpr int kFibers = kThreadSanitizer ? 2 * kMaxThreads : kMaxThreads;
-constexpr size_t kArenaOfThreadSanitizer = size_t{16} << 20;
 constexpr size_t kGap = 32;  // between static arrays, poisoned
 
 constinit thread_local BlockRunner* runner = nullptr;
@@ -61,19 +60,23 @@ std::string to_string(Place place) {
   return std::string(name == nullptr ? place.file : name + 1) + ":" + std::to_string(place.line);
 }
 
-BlockRunner::BlockRunner()
-    : threads_(kMaxThreads), async_copies_(new AsyncCopy[kMaxThreads * kMaxAsyncCopies]), fibers_(kFibers) {
+BlockRunner::BlockRunner() : fibers_(kFibers) {
+  threads_ = static_cast<Thread*>(map(kMaxThreads * sizeof(Thread), PROT_READ | PROT_WRITE));
+  async_copies_ =
+      static_cast<AsyncCopy*>(map(kMaxThreads * kMaxAsyncCopies * sizeof(AsyncCopy), PROT_READ | PROT_WRITE));
   stacks_ = static_cast<char*>(map(kFibers * (kStack + kGuard), PROT_NONE));
-  arena_ = static_cast<char*>(map(kThreadSanitizer ? kArenaOfThreadSanitizer : kArea, PROT_READ | PROT_WRITE));
+  arena_ = static_cast<char*>(map(kArenaBytes, PROT_READ | PROT_WRITE));
   free_fibers_.reserve(kFibers);
   for (int i = kFibers - 1; i >= 0; --i) free_fibers_.push_back(i);
-  poison(arena_, kThreadSanitizer ? kArenaOfThreadSanitizer : kArea);
+  poison(arena_, kArenaBytes);
 }
 
 BlockRunner::~BlockRunner() {
-  unpoison(arena_, kThreadSanitizer ? kArenaOfThreadSanitizer : kArea);
-  munmap(arena_, kThreadSanitizer ? kArenaOfThreadSanitizer : kArea);
+  unpoison(arena_, kArenaBytes);
+  munmap(arena_, kArenaBytes);
   munmap(stacks_, kFibers * (kStack + kGuard));
+  munmap(async_copies_, kMaxThreads * kMaxAsyncCopies * sizeof(AsyncCopy));
+  munmap(threads_, kMaxThreads * sizeof(Thread));
 }
 
 BlockRunner& BlockRunner::mine() {
@@ -142,10 +145,12 @@ void BlockRunner::lay_out(uint3 block) {
     thread.lane = static_cast<uint8_t>(i % warpSize);
     thread.warp = static_cast<uint8_t>(i / warpSize);
     thread.state = Thread::runs;
-    thread.async_copies = 0;
+    thread.async_first = thread.async_end = 0;
     thread.async_group = 0;
     thread.fiber = nullptr;
     thread.async_copy = &async_copies_[i * kMaxAsyncCopies];
+    // By the host: a fiber that another one makes would start after all that it did.
+    if (kThreadSanitizer) make_fiber(i + (ordinal_ % 2 == 0 ? 0 : kMaxThreads));
     if (++index.x == blockDim.x) {
       index.x = 0;
       if (++index.y == blockDim.y) {
@@ -161,7 +166,7 @@ void BlockRunner::lay_out(uint3 block) {
 void BlockRunner::lay_out_shared() {
   if constexpr (kThreadSanitizer) {
     const size_t needed = kStaticArea + (dynamic_bytes_ + sizeof(SyncPoints) + 1023) / 1024 * 1024;
-    if (arena_used_ + needed > kArenaOfThreadSanitizer) {
+    if (arena_used_ + needed > kArenaBytes) {
       arena_used_ = 0;
       acquire(&launch_end_);
       release(&launch_start_);
@@ -183,39 +188,44 @@ void BlockRunner::lay_out_shared() {
 void BlockRunner::clean_up() {
   poison(area_, static_extent_);
   poison(area_ + kStaticArea, dynamic_bytes_);
-  if (failure_.error == cudaSuccess) return;
-  // Some threads have stopped for good in the middle of a function.
-  free_fibers_.clear();
-  for (int i = kFibers - 1; i >= 0; --i) {
-    Fiber& fiber = fibers_[i];
-    free_fibers_.push_back(i);
-    if (fiber.stack == nullptr) continue;
-    unpoison(fiber.stack, fiber.stack_bytes);
+  if (failure_.error != cudaSuccess) give_up_fibers();
+}
+
+/// Some threads have stopped for good in the middle of a function.
+void BlockRunner::give_up_fibers() {
+  for (int i = 0; i < count_; ++i) {
+    Thread& thread = threads_[i];
+    if (thread.fiber == nullptr || thread.state == Thread::ended) continue;
+    unpoison(thread.fiber->stack, thread.fiber->stack_bytes);
+    if (!kThreadSanitizer) free_fibers_.push_back(static_cast<int>(thread.fiber - fibers_.data()));
 #if defined(KEEL_EMULATION_TSAN)
-    __tsan_destroy_fiber(fiber.tsan);
-    fiber.tsan = __tsan_create_fiber(0);
+    constexpr unsigned kNoSynchronisation = 1;
+    __tsan_switch_to_fiber(thread.fiber->tsan, kNoSynchronisation);
+    release(&launch_end_);  // what it did is over
+    __tsan_switch_to_fiber(host_.tsan, kNoSynchronisation);
+    __tsan_destroy_fiber(thread.fiber->tsan);
+    thread.fiber->tsan = __tsan_create_fiber(0);
 #endif
   }
 }
 
-Fiber& BlockRunner::fiber_of(const Thread& thread) {
-  int index = 0;
-  if constexpr (kThreadSanitizer) {
-    index = thread.linear + (ordinal_ % 2 == 0 ? 0 : kMaxThreads);
-  } else {
-    index = free_fibers_.back();
-    free_fibers_.pop_back();
-  }
+void BlockRunner::make_fiber(int index) {
   Fiber& fiber = fibers_[index];
-  if (fiber.stack == nullptr) {
-    fiber.stack = stacks_ + static_cast<size_t>(index) * (kStack + kGuard) + kGuard;
-    fiber.stack_bytes = kStack;
-    mprotect(fiber.stack, kStack, PROT_READ | PROT_WRITE);
+  if (fiber.stack != nullptr) return;
+  fiber.stack = stacks_ + static_cast<size_t>(index) * (kStack + kGuard) + kGuard;
+  fiber.stack_bytes = kStack;
+  mprotect(fiber.stack, kStack, PROT_READ | PROT_WRITE);
 #if defined(KEEL_EMULATION_TSAN)
-    fiber.tsan = __tsan_create_fiber(0);
+  fiber.tsan = __tsan_create_fiber(0);
 #endif
-  }
-  return fiber;
+}
+
+Fiber& BlockRunner::fiber_of(const Thread& thread) {
+  if constexpr (kThreadSanitizer) return fibers_[thread.linear + (ordinal_ % 2 == 0 ? 0 : kMaxThreads)];
+  const int index = free_fibers_.back();
+  free_fibers_.pop_back();
+  make_fiber(index);
+  return fibers_[index];
 }
 
 // ---- which thread runs
@@ -482,6 +492,32 @@ void* block_shared(const void* key, size_t bytes, size_t align) {
 }
 void* block_dynamic_shared() {
   return running({"dynamic_shared", 0}).dynamic_shared();
+}
+void add_async_copy(void* shared, const void* global, Place place) {
+  Thread& thread = *self;
+  if (thread.async_first == thread.async_end) thread.async_first = thread.async_end = 0;
+  if (thread.async_end == kMaxAsyncCopies) {
+    std::memmove(thread.async_copy, thread.async_copy + thread.async_first,
+                 static_cast<size_t>(thread.async_end - thread.async_first) * sizeof(AsyncCopy));
+    thread.async_end -= thread.async_first;
+    thread.async_first = 0;
+  }
+  if (thread.async_end == kMaxAsyncCopies) {
+    fail_thread(cudaErrorLaunchFailure, "cp.async: the emulation keeps at most 128 copies a thread in flight", place);
+  }
+  thread.async_copy[thread.async_end++] = {shared, global, thread.async_group};
+}
+bool take_async_copy(unsigned pending, AsyncCopy& copy) {
+  Thread& thread = *self;
+  if (thread.async_first == thread.async_end) return false;
+  const AsyncCopy& oldest = thread.async_copy[thread.async_first];
+  if (oldest.group + pending >= thread.async_group) return false;
+  copy = oldest;
+  ++thread.async_first;
+  return true;
+}
+void cp_async_commit() {
+  ++self->async_group;
 }
 bool is_shared(const void* address) {
   return runner->is_shared(address);

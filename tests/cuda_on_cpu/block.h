@@ -6,7 +6,6 @@
 // last one that arrives does what a warp does together, for all. A thread that starts when another has ended takes over
 // its stack without a change, so that kernels without barriers are loops.
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "cuda_on_cpu/warp.h"
 #include "emulation.h"
 #include "fiber.h"
+#include "sanitizers.h"
 
 namespace cuda_on_cpu {
 
@@ -71,11 +71,14 @@ class BlockRunner {
     char warp[kMaxWarps][2];
   };
   static constexpr size_t kStaticArea = kStaticShared + 16 * 1024;  // with gaps between arrays
-  static constexpr size_t kArea = kStaticArea + kMaxShared + 1024;
+  static constexpr size_t kArenaBytes =
+      kThreadSanitizer ? size_t{16} << 20 : kStaticArea + kMaxShared + 1024;
 
   void lay_out(uint3 block);
   void lay_out_shared();
   void clean_up();
+  void give_up_fibers();
+  void make_fiber(int index);
   static void fiber_entry();
   [[noreturn]] void run_threads();
   void end(Thread& thread);
@@ -109,9 +112,10 @@ class BlockRunner {
   Stop stop_;
   Failure failure_;
 
-  std::vector<Thread> threads_;
+  // Mapped: what kernels read of them must be no business of a sanitizer's allocator.
+  Thread* threads_ = nullptr;
+  AsyncCopy* async_copies_ = nullptr;
   Warp warps_[kMaxWarps];
-  std::unique_ptr<AsyncCopy[]> async_copies_;
 
   Fiber host_;
   std::vector<Fiber> fibers_;

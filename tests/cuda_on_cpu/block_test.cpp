@@ -114,6 +114,7 @@ __global__ void shared_arrays(float* out) {
   float* dynamic = keel::dynamic_shared<float>();
   KEEL_SHARED(double, d, [3]);
   float *first = one_of_two<1>(), *second = one_of_two<2>();
+  out += 6 * blockIdx.x;
   out[0] = first[0];
   out[1] = dynamic[5];
   out[2] = static_cast<float>(reinterpret_cast<uintptr_t>(dynamic) % 128);
@@ -125,12 +126,15 @@ __global__ void shared_arrays(float* out) {
 
 TEST_F(BlockTest, SharedMemoryStartsAsNan) {
   for (const unsigned blocks : {1U, 3U}) {
-    DeviceArray<float> out(6);
+    DeviceArray<float> out(6 * blocks);
     ASSERT_EQ((Launch{blocks, 1, 24}(shared_arrays, out.data())), cudaSuccess);
     const std::vector<float> got = out.host();
-    EXPECT_NE(got[0], got[0]);
-    EXPECT_NE(got[1], got[1]);
-    EXPECT_EQ(std::vector<float>(got.begin() + 2, got.end()), (std::vector<float>{0, 0, 0, 1}));
+    for (unsigned i = 0; i < blocks; ++i) {
+      const auto first = got.begin() + 6 * i;
+      EXPECT_NE(first[0], first[0]);
+      EXPECT_NE(first[1], first[1]);
+      EXPECT_EQ(std::vector<float>(first + 2, first + 6), (std::vector<float>{0, 0, 0, 1}));
+    }
   }
 }
 
@@ -265,7 +269,7 @@ __global__ void use_atomics(Atomics* a, unsigned* olds) {
   atomicAdd(&a->add64, 1ULL << 33);
   atomicAdd(&a->add_float, 1.0F);
   atomicAdd(&a->add_double, 0.5);
-  unsigned old = a->sum, seen;
+  unsigned old = 0, seen;
   do {
     seen = old;
     old = atomicCAS(&a->sum, seen, seen + i);
@@ -358,7 +362,7 @@ TEST_F(BlockTest, ThreadsHaveStacks) {
 // A failure ends one launch; after a reset the next runs as if nothing had been.
 __global__ void fails_in_the_middle(float* out) {
   if (threadIdx.x < 32) __syncthreads();
-  out[threadIdx.x] = 1;
+  out[blockIdx.x * blockDim.x + threadIdx.x] = 1;
   __syncthreads();
 }
 
@@ -366,7 +370,7 @@ TEST_F(BlockTest, GoesOnAfterAFailure) {
   in_all_orders([] {
     for (int i = 0; i < 3; ++i) {
       {
-        DeviceArray<float> out(64);
+        DeviceArray<float> out(3 * 64);
         Launch{3, 64}(fails_in_the_middle, out.data());
         EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
       }

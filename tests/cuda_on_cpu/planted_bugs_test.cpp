@@ -125,7 +125,7 @@ std::string missed(const std::string& name, Check check, const std::string& text
       break;
   }
   if (by_result && !first.succeeded()) noticed = false;
-  return noticed ? "" : "status " + std::to_string(first.status) + ", output:\n" + first.output;
+  return noticed ? "" : "status " + std::to_string(first.status) + ", output:\n" + first.output.substr(0, 2000);
 }
 
 class PlantedBugs : public testing::TestWithParam<Bug> {};
@@ -150,8 +150,7 @@ TEST(PlantedBugsTest, CorrectKernelsPass) {
     EXPECT_TRUE(first.succeeded()) << first.output;
     EXPECT_EQ(first.output.find_first_not_of("0123456789\n"), std::string::npos) << first.output;
     for (const char* order : kOrders) {
-      for (const char* rest : {"", " KEEL_EMULATION_WORKERS=2", " KEEL_EMULATION_STREAMS=lazy KEEL_EMULATION_GUARD=1",
-                               " KEEL_EMULATION_SEED=7"}) {
+      for (const char* rest : {" KEEL_EMULATION_WORKERS=2", " KEEL_EMULATION_STREAMS=lazy KEEL_EMULATION_GUARD=1"}) {
         EXPECT_EQ(run(name, std::string(order) + rest).output, first.output) << name << " " << order << rest;
       }
     }

@@ -19,6 +19,6 @@ for variant in "${variants[@]}"; do
   build=build/cuda-on-cpu-$variant
   echo "== $variant"
   cmake -S . -B "$build" -G Ninja -DKEEL_TESTS=ON -DKEEL_CUDA_EMULATED=ON "${options[@]}" >/dev/null
-  cmake --build "$build" -j "$(nproc)" --target cuda_on_cpu_test | grep -v '^\[' || true
+  cmake --build "$build" -j "$(nproc)" --target cuda_on_cpu_test -- --quiet
   "$build/bin/cuda_on_cpu_test" --gtest_brief=1
 done

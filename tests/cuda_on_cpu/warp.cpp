@@ -44,12 +44,12 @@ void ballot(Requests requests, unsigned lanes) {
   for_each(lanes, [&](unsigned lane) { write(requests[lane]->take, votes); });
 }
 
+template <class T>
 void match(Requests requests, unsigned lanes) {
   for_each(lanes, [&](unsigned lane) {
     unsigned equal = 0;
     for_each(lanes, [&](unsigned other) {
-      const bool same = std::memcmp(requests[lane]->give, requests[other]->give, requests[lane]->bytes) == 0;
-      equal |= static_cast<unsigned>(same) << other;
+      equal |= static_cast<unsigned>(read<T>(requests[lane]->give) == read<T>(requests[other]->give)) << other;
     });
     write(requests[lane]->take, equal);
   });
@@ -150,7 +150,7 @@ void perform(Requests requests, unsigned lanes) {
     case WarpOperation::ballot:
       return ballot(requests, lanes);
     case WarpOperation::match:
-      return match(requests, lanes);
+      return one.bytes == 4 ? match<uint32_t>(requests, lanes) : match<uint64_t>(requests, lanes);
     case WarpOperation::add:
       return reduce<unsigned>(requests, lanes, [](unsigned a, unsigned b) { return a + b; });
     case WarpOperation::minimum:

@@ -283,7 +283,7 @@ __global__ void half_a_mma(float* out) {
   float d[4] = {};
   const unsigned a[4] = {}, b[2] = {};
   if (threadIdx.x >= 16) keel::mma_m16n8k16(d, a, b);
-  out[0] = d[0];
+  out[threadIdx.x] = d[0];
 }
 
 TEST_F(WarpTest, MisuseBreaksTheDevice) {
@@ -307,7 +307,7 @@ TEST_F(WarpTest, MisuseBreaksTheDevice) {
   };
   for (const auto& [run, text] : cases) {
     int* out = nullptr;
-    ASSERT_EQ(cudaMalloc(&out, 4), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(&out, 128), cudaSuccess);
     run(out);
     EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure) << text;
     EXPECT_NE(std::string(cudaGetErrorString(cudaErrorLaunchFailure)).find(text), std::string::npos)

@@ -38,7 +38,7 @@ struct Thread {
   uint8_t lane;
   uint8_t warp;
   enum State : int { runs, waits_for_block, waits_for_warp, ended } state;
-  int async_copies;
+  int async_first, async_end;  ///< of async_copy, those that are to be done
   unsigned async_group;
   Fiber* fiber;  ///< null before its start
   Place place;   ///< where it waits
@@ -63,7 +63,7 @@ bool is_shared(const void* address);
 
 /// For ThreadSanitizer a fence publishes what the thread wrote to whoever runs an atomic operation or a fence later.
 void memory_fence();
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(KEEL_EMULATION_TSAN)
 void see_fences();
 #else
 inline void see_fences() {}
@@ -71,34 +71,28 @@ inline void see_fences() {}
 
 // ---- cp.async: the bytes arrive when they are waited for and not before, so that a missing wait shows
 
+void add_async_copy(void* shared, const void* global, Place place);
+/// The next copy that is to be done when all groups but the newest `pending` are waited for; false if there is none.
+bool take_async_copy(unsigned pending, AsyncCopy& copy);
+void cp_async_commit();
+
 inline void cp_async16(void* shared, const void* global, bool valid, Place place = Place::here()) {
-  Thread& thread = *self;
   if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % 16 != 0) {
     fail_thread(cudaErrorMisalignedAddress, "cp.async: an address is no multiple of 16", place);
   }
   if (!is_shared(shared)) fail_thread(cudaErrorInvalidAddressSpace, "cp.async: its target is not shared memory", place);
-  if (thread.async_copies == kMaxAsyncCopies) {
-    fail_thread(cudaErrorLaunchFailure, "cp.async: the emulation keeps at most 128 copies a thread in flight", place);
-  }
-  thread.async_copy[thread.async_copies++] = {shared, valid ? global : nullptr, thread.async_group};
+  add_async_copy(shared, valid ? global : nullptr, place);
 }
-inline void cp_async_commit() {
-  ++self->async_group;
-}
+/// Copies here, where a sanitizer sees it.
 inline void cp_async_wait(unsigned pending) {
-  Thread& thread = *self;
-  int kept = 0;
-  for (int i = 0; i < thread.async_copies; ++i) {
-    const AsyncCopy& copy = thread.async_copy[i];
-    if (copy.group + pending >= thread.async_group) {
-      thread.async_copy[kept++] = copy;
-    } else if (copy.from == nullptr) {
+  AsyncCopy copy;
+  while (take_async_copy(pending, copy)) {
+    if (copy.from == nullptr) {
       std::memset(copy.to, 0, 16);
     } else {
       std::memcpy(copy.to, copy.from, 16);
     }
   }
-  thread.async_copies = kept;
 }
 
 }  // namespace cuda_on_cpu

@@ -71,8 +71,7 @@ class BlockRunner {
     char warp[kMaxWarps][2];
   };
   static constexpr size_t kStaticArea = kStaticShared + 16 * 1024;  // with gaps between arrays
-  static constexpr size_t kArenaBytes =
-      kThreadSanitizer ? size_t{16} << 20 : kStaticArea + kMaxShared + 1024;
+  static constexpr size_t kArenaBytes = kThreadSanitizer ? size_t{16} << 20 : kStaticArea + kMaxShared + 1024;
 
   void lay_out(uint3 block);
   void lay_out_shared();

@@ -1,6 +1,7 @@
 // planted_bugs NAME: runs kernels with one bug each and prints what comes of it, one line: "error: TEXT", "NaN" (a result
 // that is not a number), or the results' hash. planted_bugs_test.cpp says which check of the emulation must notice.
 
+#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -253,7 +254,7 @@ std::string outcome(const std::string& name) {
   bool nan = false;
   for (const float value : results) {
     nan = nan || value != value;
-    hash = (hash ^ __float_as_uint(value)) * 1099511628211U;
+    hash = (hash ^ std::bit_cast<uint32_t>(value)) * 1099511628211U;
   }
   return (nan ? "NaN " : "") + std::to_string(hash);
 }

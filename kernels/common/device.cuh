@@ -67,12 +67,20 @@ inline bool is_aligned(const T* address, size_t bytes) {
 
 template <class T>
 __device__ inline T warp_sum(T value) {
+#if defined(KEEL_CUDA_ON_CPU)
+  return ::cuda_on_cpu::warp_sum(value);
+#else
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAllLanes, value, lanes);
   return value;
+#endif
 }
 __device__ inline float warp_max(float value) {
+#if defined(KEEL_CUDA_ON_CPU)
+  return ::cuda_on_cpu::warp_max(value);
+#else
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, lanes));
   return value;
+#endif
 }
 
 /// The sum over the block of each of N values; every thread gets it. All threads of the block call it; blocks are of

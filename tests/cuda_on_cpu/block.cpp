@@ -44,6 +44,10 @@ std::string to_string(const char* name, uint3 index) {
          std::to_string(index.z) + ")";
 }
 
+bool is_same(Place a, Place b) {
+  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
+}
+
 BlockRunner& running(Place place) {
   if (self != nullptr) return *runner;
   std::fprintf(stderr, "CUDA on CPU: host code called a device function (%s)\n", to_string(place).c_str());
@@ -105,7 +109,7 @@ bool BlockRunner::run(uint3 block) {
   go_on_with(*first);
   first->fiber = &fiber_of(*first);
   prepare(*first->fiber, fiber_entry, static_cast<size_t>(first->fiber - fibers_.data()) * 192 % 4096);
-  change(host_, *first->fiber);
+  change(host_, *first->fiber, false);
   self = nullptr;
   clean_up();
   return failure_.error == cudaSuccess;
@@ -117,10 +121,12 @@ void BlockRunner::lay_out(uint3 block) {
   ++ordinal_;
   live_ = count_;
   arrived_ = votes_ = 0;
-  phase_ = current_ = 0;
+  phase_ = 0;
+  current_ = kMaxThreads - 1;  // the first one follows it
   lay_out_shared();
   const int warps = (count_ + warpSize - 1) / warpSize;
   ready_warps_ = warps == kMaxWarps ? ~0U : (1U << warps) - 1;
+  warps_[kMaxWarps - 1] = {};
   for (int w = 0; w < warps; ++w) {
     const int lanes = std::min(count_ - w * warpSize, warpSize);
     const unsigned all = lanes == warpSize ? ~0U : (1U << lanes) - 1;
@@ -272,8 +278,11 @@ void BlockRunner::resume(Thread& from, Thread& to, bool leaving_for_good) {
 void BlockRunner::suspend(Thread& thread) {
   Thread* next = pick();
   if (next == nullptr) report_deadlock();
-  if (next != &thread) resume(thread, *next, false);
-  go_on_with(thread);
+  if (next == &thread) {
+    go_on_with(thread);
+  } else {
+    resume(thread, *next, false);
+  }
 }
 
 void BlockRunner::leave(bool for_good) {
@@ -325,12 +334,13 @@ void BlockRunner::end(Thread& thread) {
 
 int BlockRunner::barrier(int vote, Place place) {
   Thread& thread = *self;
-  if (arrived_ > 0 && (place.line != barrier_place_.line || std::strcmp(place.file, barrier_place_.file) != 0)) {
+  if (arrived_ > 0 && !is_same(place, barrier_place_)) {
     fail(cudaErrorLaunchFailure,
          "divergent barrier: other threads wait in __syncthreads at " + to_string(barrier_place_), place);
   }
   if (live_ != count_) fail(cudaErrorLaunchFailure, "__syncthreads after threads of the block have ended", place);
-  barrier_place_ = thread.place = place;
+  if (arrived_ == 0) barrier_place_ = place;
+  thread.place = place;
   thread.state = Thread::waits_for_block;
   votes_ += vote;
   char* sync = &sync_->block[phase_ & 1];
@@ -383,7 +393,7 @@ bool BlockRunner::complete(Warp& warp, unsigned first_thread, unsigned mask) {
     }
   }
   if (one.operation >= WarpOperation::mma && lanes != ~0U) {
-    fail(cudaErrorLaunchFailure, "mma and ldmatrix need all 32 lanes of the warp", self->place);
+    fail(cudaErrorLaunchFailure, "sums over a warp, mma and ldmatrix need all its 32 lanes", self->place);
   }
   perform(requests, lanes);
   warp.waiting &= ~lanes;

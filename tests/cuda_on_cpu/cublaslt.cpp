@@ -93,9 +93,9 @@ void run(const Matmul& matmul, void* workspace, size_t workspace_bytes) {
   for (const auto& [name, pointer, bytes] :
        {std::tuple{"A", static_cast<const void*>(matmul.A), matmul.a.extent_bytes()},
         std::tuple{"B", static_cast<const void*>(matmul.B), matmul.b.extent_bytes()},
+        std::tuple{"D", static_cast<const void*>(matmul.D), d.extent_bytes()},
         std::tuple{"C", static_cast<const void*>(matmul.beta != 0 ? matmul.C : matmul.D),
                    matmul.beta != 0 ? matmul.c.extent_bytes() : d.extent_bytes()},
-        std::tuple{"D", static_cast<const void*>(matmul.D), d.extent_bytes()},
         std::tuple{"the bias", has_bias(matmul.product) ? matmul.product.bias : matmul.D,
                    has_bias(matmul.product) ? matmul.m() * d.element_bytes() : 0},
         std::tuple{"the workspace", workspace_bytes > 0 ? static_cast<const void*>(workspace) : matmul.D,

@@ -5,9 +5,6 @@
 #include "sanitizers.h"
 
 #if !defined(KEEL_EMULATION_UCONTEXT)
-// void keel_emulation_change(void** save, void* to): saves the registers that a callee keeps and takes the other stack.
-// A few ns; swapcontext takes 220, as it calls the system for the signal mask.
-extern "C" __attribute__((visibility("hidden"))) void keel_emulation_change(void** save, void* to);
 asm(R"(
 .text
 .p2align 4
@@ -54,30 +51,6 @@ void prepare(Fiber& fiber, void (*entry)(), size_t offset) {
   fiber.stack_pointer = slot;
 #endif
   fiber.fake_stack = nullptr;
-}
-
-void change(Fiber& from, Fiber& to, [[maybe_unused]] bool leaving_for_good) {
-#if defined(KEEL_EMULATION_ASAN)
-  __sanitizer_start_switch_fiber(leaving_for_good ? nullptr : &from.fake_stack, to.stack, to.stack_bytes);
-#endif
-#if defined(KEEL_EMULATION_TSAN)
-  constexpr unsigned kNoSynchronisation = 1;
-  __tsan_switch_to_fiber(to.tsan, kNoSynchronisation);
-#endif
-#if defined(KEEL_EMULATION_UCONTEXT)
-  swapcontext(&from.context, &to.context);
-#else
-  keel_emulation_change(&from.stack_pointer, to.stack_pointer);
-#endif
-#if defined(KEEL_EMULATION_ASAN)
-  __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
-#endif
-}
-
-void arrived_first() {
-#if defined(KEEL_EMULATION_ASAN)
-  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
-#endif
 }
 
 void describe_host([[maybe_unused]] Fiber& fiber) {

@@ -130,8 +130,7 @@ bool register_memory(void* base, size_t bytes) {
   auto* start = static_cast<char*>(base);
   const auto next = allocations.lower_bound(start);
   if (next != allocations.end() && next->first < start + bytes) return false;
-  if (const Allocation* other = find_allocation(start); other != nullptr && start < other->base + other->bytes)
-    return false;
+  if (find_allocation(start) != nullptr) return false;
   allocations[start] = {start, bytes, 0, MemoryKind::registered};
   return true;
 }
@@ -141,7 +140,7 @@ const Allocation* find_allocation(const void* pointer) {
   auto it = allocations.upper_bound(address);
   if (it == allocations.begin()) return nullptr;
   --it;
-  return address <= it->second.base + it->second.bytes ? &it->second : nullptr;
+  return address < it->second.base + it->second.bytes ? &it->second : nullptr;
 }
 
 bool holds(const Allocation& allocation, const void* pointer, size_t bytes) {
@@ -151,7 +150,8 @@ bool holds(const Allocation& allocation, const void* pointer, size_t bytes) {
 }
 
 bool is_device_pointer(const void* pointer) {
-  return pointer == nullptr || find_allocation(pointer) != nullptr;
+  return pointer == nullptr || find_allocation(pointer) != nullptr ||
+         find_allocation(static_cast<const char*>(pointer) - 1) != nullptr;
 }
 
 size_t device_bytes_in_use() {

@@ -26,7 +26,7 @@ void* allocate(size_t bytes, MemoryKind kind);
 bool free_allocation(void* base, bool (*accepts)(MemoryKind));
 /// False if it overlaps what is registered.
 bool register_memory(void* base, size_t bytes);
-/// The allocation that the pointer points into, or just behind; null if none.
+/// The allocation that the pointer points into; null if none.
 const Allocation* find_allocation(const void* pointer);
 /// Whether the whole range lies in the allocation.
 bool holds(const Allocation& allocation, const void* pointer, size_t bytes);

@@ -83,9 +83,4 @@ struct Launch {
   }
 };
 
-/// A block of static shared memory: what KEEL_SHARED (device.cuh) makes.
-#define SHARED_FOR_TEST(T, name, count) \
-  static const char name##_key = 0;     \
-  T(&name)[count] = *static_cast<T(*)[count]>(::cuda_on_cpu::block_shared(&name##_key, sizeof(T[count]), alignof(T)))
-
 }  // namespace cuda_on_cpu

@@ -3,6 +3,7 @@
 #include "cuda_on_cpu/warp.h"
 
 #include <bit>
+#include <cmath>
 
 #include "block.h"
 
@@ -60,6 +61,17 @@ void reduce(Requests requests, unsigned lanes, Join join) {
   T result = read<T>(requests[first]->give);
   for_each(lanes & (lanes - 1), [&](unsigned lane) { result = join(result, read<T>(requests[lane]->give)); });
   for_each(lanes, [&](unsigned lane) { write(requests[lane]->take, result); });
+}
+
+template <class T, class Join>
+void butterfly(Requests requests, Join join) {
+  T values[warpSize], next[warpSize];
+  for (int lane = 0; lane < warpSize; ++lane) values[lane] = read<T>(requests[lane]->give);
+  for (int step = warpSize / 2; step > 0; step /= 2) {
+    for (int lane = 0; lane < warpSize; ++lane) next[lane] = join(values[lane], values[lane ^ step]);
+    std::memcpy(values, next, sizeof values);
+  }
+  for (int lane = 0; lane < warpSize; ++lane) write(requests[lane]->take, values[lane]);
 }
 
 float low_bf16(unsigned pair) {
@@ -159,6 +171,11 @@ void perform(Requests requests, unsigned lanes) {
       return mma(requests);
     case WarpOperation::ldmatrix:
       return ldmatrix(requests);
+    case WarpOperation::sum:
+      return one.bytes == 4 ? butterfly<float>(requests, [](float a, float b) { return a + b; })
+                            : butterfly<double>(requests, [](double a, double b) { return a + b; });
+    case WarpOperation::greatest:
+      return butterfly<float>(requests, [](float a, float b) { return std::fmax(a, b); });
   }
 }
 

@@ -24,7 +24,8 @@ class KernelCall {
   virtual int bad_pointer() const = 0;
 };
 
-/// Whether kernels may use what it points to: memory of the device, shared or pinned memory, or nothing (null).
+/// Whether it points into what kernels may use (memory of the device, managed or pinned memory), just behind, or nowhere
+/// (null).
 bool is_device_pointer(const void* pointer);
 
 template <class... Parameters>

@@ -21,8 +21,11 @@ enum class WarpOperation : uint8_t {
   bit_and,
   bit_or,
   bit_xor,
+  // From here on all 32 lanes are needed.
   mma,       ///< give = MmaOperands, take = float[4]
   ldmatrix,  ///< give = 16 bytes of a row, take = unsigned[4]; source = 1: transposed
+  sum,       ///< take = the sum of floats or doubles, by bytes, in the order of warp_sum
+  greatest,  ///< take = the greatest of floats, by fmaxf
 };
 
 /// What one lane brings to an operation and where its result goes.
@@ -73,6 +76,16 @@ inline int first_of_group(int width, Place place) {
 inline void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], Place place = Place::here()) {
   const MmaOperands operands{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
   warp_collective({WarpOperation::mma, 0, 0, ~0U, &operands, d}, place);
+}
+
+/// What shuffles with lane ^ 16, 8, 4, 2, 1 give, waiting once and not five times.
+template <class T>
+T warp_sum(T value, Place place = Place::here()) {
+  static_assert(std::is_floating_point_v<T>);
+  return combine<T>(WarpOperation::sum, ~0U, value, place);
+}
+inline float warp_max(float value, Place place = Place::here()) {
+  return combine<float>(WarpOperation::greatest, ~0U, value, place);
 }
 
 inline void ldmatrix_x4(unsigned (&out)[4], const void* row, bool transposed, Place place = Place::here()) {

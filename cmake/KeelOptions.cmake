@@ -2,6 +2,7 @@
 set(KEEL_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsanitize= (address,undefined or thread)")
 set(KEEL_CUDA "AUTO" CACHE STRING "CUDA backend: AUTO, ON or OFF")
 option(KEEL_TESTS "Build the tests and benchmarks" ON)
+option(KEEL_CUDA_EMULATED "Build the CUDA backend on an emulated device, for tests without a GPU" ${KEEL_TESTS})
 option(KEEL_WERROR "Treat warnings as errors" OFF)
 
 set(CMAKE_CXX_STANDARD 20)

@@ -94,6 +94,7 @@ TEST(Linear, FewRowsAreTheSameForAnyNumberOfThreads) {
 
 /// A block of a large batch gets the bits that it has in the whole.
 TEST(Linear, BlocksOfABatchAreTheSame) {
+  if (testing::test_device()) GTEST_SKIP() << "of a CPU";
   const RandomWeights W(WeightType::fp32, 65, 48, 5);
   const std::vector<float> x = Random(4).normals(130 * 48);
   std::vector<float> whole(130 * 65), blocks(130 * 65);

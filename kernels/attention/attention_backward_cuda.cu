@@ -57,7 +57,7 @@ __device__ inline void load_query_rows(const CudaAttentionBackward<T>& p, int64_
 template <class T>
 __device__ inline void load_key_rows(const CudaAttentionBackward<T>& p, int64_t first_row, int count, int64_t kv_head,
                                      int64_t* k_at, int64_t* v_at) {
-  if (threadIdx.x >= count) return;
+  if (static_cast<int>(threadIdx.x) >= count) return;
   const int64_t row = first_row + threadIdx.x;
   k_at[threadIdx.x] = row * p.k.row_stride + kv_head * p.k.head_stride;
   v_at[threadIdx.x] = row * p.v.row_stride + kv_head * p.v.head_stride;

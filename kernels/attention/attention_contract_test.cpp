@@ -262,6 +262,46 @@ TEST(Attention, PagesGiveWhatFlatKeysGive) {
   }
 }
 
+/// One query of a sequence of very many keys.
+TEST(Attention, FewRowsOverManyPages) {
+  constexpr int64_t kKeys = 9000, kHeads = 4, kDim = 12;
+  AttentionShape s = make_shape({kKeys}, kHeads, 2, kDim);
+  const Inputs in = make_inputs(s);
+  const Pages pages(s, in, 64);
+  const auto q = testing::widen<double>(in.q), k = testing::widen<double>(in.k), v = testing::widen<double>(in.v);
+  const int32_t cu_seqlens[2] = {0, 1};
+  const std::vector<float> last = rows(in.q, kHeads * kDim, kKeys - 1, kKeys);
+  for (const int64_t window : {0, 5000}) {
+    s.window = window;
+    for (Isa isa : isas_to_test()) {
+      Context context = testing::test_context(2, isa);
+      Guarded<float> out(kHeads * kDim), lse(kHeads);
+      attention(context, {last.data(), {1, kHeads, kDim}}, pages.view(s), {cu_seqlens, {2}},
+                static_cast<float>(s.scale), window, {out.get(), {1, kHeads, kDim}}, {lse.get(), {kHeads, 1}});
+      for (int64_t h = 0; h < kHeads; ++h) {
+        const std::vector<double> scores = reference::attention_scores(s, q, k, kKeys - 1, h);
+        double sum = 0, of_values[kDim] = {}, magnitude[kDim] = {};
+        for (size_t i = 0; i < scores.size(); ++i) {
+          sum += std::exp(scores[i]);
+          for (int64_t d = 0; d < kDim; ++d) {
+            const double term = std::exp(scores[i]) * v[s.kv_at(s.first_key(kKeys - 1) + i, h) + d];
+            of_values[d] += term;
+            magnitude[d] += std::abs(term);
+          }
+        }
+        // Scores of a few units are off by 4 u (|s| + sqrt(dim) sum |q k|), below 100 u here.
+        const double root = std::sqrt(static_cast<double>(scores.size()));
+        EXPECT_TRUE(testing::is_close(lse.get()[h], std::log(sum), kUnitFp32 * (100 + 4 * root)));
+        for (int64_t d = 0; d < kDim; ++d) {
+          const double tolerance = kUnitFp32 * (200 + 8 * root) * magnitude[d] / sum;
+          EXPECT_TRUE(testing::is_close(out.get()[h * kDim + d], of_values[d] / sum, tolerance)) << h << ", " << d;
+        }
+      }
+      EXPECT_TRUE(out.intact() && lse.intact());
+    }
+  }
+}
+
 // What is refused.
 
 template <class Call>

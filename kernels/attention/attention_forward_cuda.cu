@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kTileThreads, kColumns <= 128 || kSplit ? 2 : 
   for (int tile = begin / kTileKeys * kTileKeys; tile < end; tile += kTileKeys) {
     const int count = min(kTileKeys, end - tile);
     __syncthreads();  // the tile before may still be in use
-    if (threadIdx.x < count) {
+    if (static_cast<int>(threadIdx.x) < count) {
       const int64_t row = key_row(cut, place, tile + static_cast<int>(threadIdx.x));
       key_at[threadIdx.x] = row * p.k.row_stride + kv_head * p.k.head_stride;
       value_at[threadIdx.x] = row * p.v.row_stride + kv_head * p.v.head_stride;

@@ -6,8 +6,9 @@
 namespace keel {
 namespace {
 
-constexpr int kColumns = 32;  // of a block
-constexpr int kLanes = 32;    // threads that share a column
+constexpr int kColumns = kWarp;  // of a block
+constexpr int kMostLanes = 32;   // threads that share a column
+constexpr int64_t kOfALane = 4;  // chunks, at least, where there are more
 
 struct AddChunks {
   const float* chunks;
@@ -16,25 +17,24 @@ struct AddChunks {
   ChunkSums::Total totals[ChunkSums::kMostTotals];
 };
 
-/// A block takes kColumns columns of one total: each thread every kLanes-th chunk of its column, then a warp the threads
-/// of a column.
-__global__ void __launch_bounds__(kColumns* kLanes) add_chunks(const AddChunks add) {
-  KEEL_SHARED(double, sums, [kLanes][kColumns + 1]);
+/// A block takes kColumns columns of one total: each thread every lanes-th chunk of its column, then one the threads of a
+/// column.
+__global__ void __launch_bounds__(kColumns* kMostLanes) add_chunks(const AddChunks add) {
+  KEEL_SHARED(double, sums, [kMostLanes][kColumns]);
   const ChunkSums::Total to = add.totals[blockIdx.y];
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kColumns;
-  if (first >= to.count) return;
-  const int inner = threadIdx.x % kWarp, outer = threadIdx.x / kWarp;
+  const int column = threadIdx.x % kColumns, lane = threadIdx.x / kColumns, lanes = blockDim.x / kColumns;
+  const int64_t c = static_cast<int64_t>(blockIdx.x) * kColumns + column;
   double sum = 0;
-  if (first + inner < to.count) {
-    const float* column = add.chunks + to.offset + first + inner;
+  if (c < to.count) {
+    const float* numbers = add.chunks + to.offset + c;
 #pragma unroll 4
-    for (int64_t k = outer; k < add.count; k += kLanes) sum += column[k * add.stride];
+    for (int64_t k = lane; k < add.count; k += lanes) sum += numbers[k * add.stride];
   }
-  sums[outer][inner] = sum;
+  sums[lane][column] = sum;
   __syncthreads();
-  const auto whole = static_cast<float>(warp_sum(sums[inner][outer]));
-  const int64_t c = first + outer;
-  if (inner != 0 || c >= to.count) return;
+  if (lane != 0 || c >= to.count) return;
+  for (int i = 1; i < lanes; ++i) sum += sums[i][column];
+  const auto whole = static_cast<float>(sum);
   to.total[c] = add.overwrites ? whole : to.total[c] + whole;
 }
 
@@ -68,7 +68,10 @@ void ChunkSums::add_up() {
     }
   }
   const auto blocks = static_cast<unsigned>((most + kColumns - 1) / kColumns);
-  launch(queue_, add_chunks, dim3(blocks, static_cast<unsigned>(totals_count_)), kColumns * kLanes, 0, add);
+  int lanes = 1;
+  while (lanes < kMostLanes && lanes * kOfALane < add.count) lanes *= 2;
+  launch(queue_, add_chunks, dim3(blocks, static_cast<unsigned>(totals_count_)),
+         dim3(static_cast<unsigned>(kColumns * lanes)), 0, add);
 }
 
 }  // namespace keel

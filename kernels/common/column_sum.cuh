@@ -7,6 +7,11 @@
 
 namespace keel {
 
+/// Rows of the chunk that begins there; 0 behind the last row.
+__device__ inline int chunk_rows(int64_t begin, int64_t rows) {
+  return begin < rows ? static_cast<int>(min(rows - begin, kChunkRows)) : 0;
+}
+
 /// Sums over the rows of a chunk of the columns of a thread, which are to be left in `memory`: in registers meanwhile, or
 /// there.
 template <class Layout>

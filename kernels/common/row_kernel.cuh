@@ -133,7 +133,7 @@ struct RowInRegisters {
 /// above. Values are read again when they are wanted again.
 template <bool kWide_>
 struct RowInLoops {
-  static constexpr int kGroups = 0, kTeams = 1, kMostThreads = 1024;
+  static constexpr int kGroups = 0, kTeams = 1, kMostThreads = 512;
   static constexpr bool kWide = kWide_;
 };
 
@@ -194,20 +194,20 @@ class RowTeam {
   int64_t number_;
 };
 
-/// What a thread loaded of a row: kept in registers, or loaded again.
-template <class Layout, class Values, bool kKeeps = kInRegisters<Layout>>
+/// What a thread loaded of a row: kept, or loaded again.
+template <class Layout, class Values>
 class KeptValues {
  public:
   using At = Columns<Layout::kWide>;
   template <class Load>
   __device__ Values load(At at, Load load) {
     const Values values = load(at);
-    if constexpr (kKeeps) kept_[at.group] = values;
+    if constexpr (kInRegisters<Layout>) kept_[at.group] = values;
     return values;
   }
   template <class Load>
   __device__ Values again(At at, Load load) const {
-    if constexpr (kKeeps) {
+    if constexpr (kInRegisters<Layout>) {
       return kept_[at.group];
     } else {
       return load(at);
@@ -215,7 +215,7 @@ class KeptValues {
   }
 
  private:
-  Values kept_[kKeeps ? Layout::kGroups : 1];
+  Values kept_[kInRegisters<Layout> ? Layout::kGroups : 1];
 };
 
 /// A vector that goes with every row; null: 1 everywhere. Kept where there are registers for it.
@@ -223,7 +223,7 @@ template <class Layout>
 class RowVector {
  public:
   using At = Columns<Layout::kWide>;
-  static constexpr bool kKept = kInRegisters<Layout> && Layout::kMostThreads <= 512;
+  static constexpr bool kKept = kInRegisters<Layout> && Layout::kGroups <= 2;
   __device__ RowVector(const RowTeam<Layout>& team, const float* vector) : vector_(vector) {
     if constexpr (kKept) team.for_columns([&](At at) { kept_[at.group] = at.load_or(vector, 1); });
   }
@@ -257,14 +257,14 @@ void with_row_layout(int64_t d, bool wide, Body body) {
   if (d <= 1024) return body(RowInRegisters<128, 2>());
   if (d <= 2048) return body(RowInRegisters<256, 2>());
   if (d <= 4096) return body(RowInRegisters<512, 2>());
-  if (d <= 8192) return body(RowInRegisters<1024, 2>());
+  if (d <= 8192) return body(RowInRegisters<512, 4>());
   body(RowInLoops<true>());
 }
 
 /// Threads of a team, by width alone.
 inline int row_threads(int64_t d) {
   int threads = kWarp;
-  while (threads < 1024 && 8 * threads < d) threads *= 2;
+  while (threads < 512 && 8 * threads < d) threads *= 2;
   return threads;
 }
 

@@ -66,6 +66,14 @@ TEST(CrossEntropy, LargeVocabulary) {
   for (Isa isa : isas_to_test()) expect_matches(in, e, {.chunk = 2, .threads = 2, .isa = isa});
 }
 
+/// More than a GPU's threads sum up in fp32.
+TEST(CrossEntropy, HugeVocabulary) {
+  for (const int64_t misalign : {0, 1}) {
+    const Inputs in = random_inputs({2, 2, 300'001}, 4);
+    expect_matches(in, expected(in, false), {.chunk = 2, .threads = 2, .logits_pad = 3, .misalign = misalign});
+  }
+}
+
 TEST(CrossEntropy, InPlaceStridedAndMisaligned) {
   const Inputs in = random_inputs({29, 10, 35}, 2);
   const Expected e = expected(in, false);

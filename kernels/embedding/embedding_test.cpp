@@ -22,7 +22,8 @@ struct Case {
   int64_t tokens, vocab, d;
   int64_t misalign = 0;
 };
-const Case kCases[] = {{0, 3, 4}, {1, 1, 1}, {9, 4, 15, 1}, {40, 1, 64}, {300, 11, 65, 3}, {200, 50, 200}};
+const Case kCases[] = {{0, 3, 4},        {1, 1, 1},      {9, 4, 15, 1},    {40, 1, 64},
+                       {300, 11, 65, 3}, {200, 50, 200}, {2000, 1000, 12}, {1500, 300'000, 4}};
 
 /// Token ids of which half are 0, the others spread over the vocabulary.
 std::vector<int32_t> draw_tokens(const Case& c) {

@@ -65,19 +65,21 @@ template <class Layout, class T>
 __global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<T> norm) {
   using At = Columns<Layout::kWide>;
   const RowTeam<Layout> team(norm.d);
-  const int64_t begin = team.number() * kChunkRows, end = min(begin + kChunkRows, norm.rows);
-  if (begin >= end) return;
+  const int64_t begin = team.number() * kChunkRows;
+  const int rows = chunk_rows(begin, norm.rows);
+  if (rows == 0) return;
   const auto width = static_cast<float>(norm.d);
   const RowVector<Layout> w(team, norm.w);
   float* own = norm.chunks + team.number() * norm.stride;
   ColumnSum<Layout> dw(own), dbias(own + norm.d);
-  for (int64_t i = begin; i < end; ++i) {
-    const T *dy = norm.dy[i], *x = norm.x[i];
-    T* dx = norm.dx[i];
-    const float r = norm.r[i], mean = norm.mean[i];
+  for (int i = 0; i < rows; ++i) {
+    const int64_t r = begin + i;
+    const T *dy = norm.dy[r], *x = norm.x[r];
+    T* dx = norm.dx[r];
+    const float scale = norm.r[r], mean = norm.mean[r];
     KeptValues<Layout, BackwardValues> kept;
     KeptValues<Layout, float4> before;
-    const auto load = [&](At at) { return BackwardValues{at.load(dy), r * (at.load(x) - mean)}; };
+    const auto load = [&](At at) { return BackwardValues{at.load(dy), scale * (at.load(x) - mean)}; };
     const auto load_before = [&](At at) { return at.load_or(norm.accumulate_dx ? dx : nullptr, 0); };
     float sums[2] = {};
     team.for_columns([&](At at) {
@@ -91,9 +93,9 @@ __global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<
     const float mean_p = sums[0] / width, mean_p_xh = sums[1] / width;
     team.for_columns([&](At at) {
       const BackwardValues v = kept.again(at, load);
-      const float4 gradient = r * (fma4(-mean_p_xh, v.xh, w(at) * v.dy) - mean_p);
-      dw.add(at, v.dy * v.xh, i == begin);
-      dbias.add(at, v.dy, i == begin);
+      const float4 gradient = scale * (fma4(-mean_p_xh, v.xh, w(at) * v.dy) - mean_p);
+      dw.add(at, v.dy * v.xh, i == 0);
+      dbias.add(at, v.dy, i == 0);
       at.store(dx, norm.accumulate_dx ? before.again(at, load_before) + gradient : gradient);
     });
   }

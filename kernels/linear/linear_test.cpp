@@ -94,6 +94,7 @@ TEST(Linear, FewRowsAreTheSameForAnyNumberOfThreads) {
 
 /// A block of a large batch gets the bits that it has in the whole.
 TEST(Linear, BlocksOfABatchAreTheSame) {
+  if (testing::test_device()) GTEST_SKIP() << "of a CPU";
   const RandomWeights W(WeightType::fp32, 65, 48, 5);
   const std::vector<float> x = Random(4).normals(130 * 48);
   std::vector<float> whole(130 * 65), blocks(130 * 65);
@@ -105,6 +106,26 @@ TEST(Linear, BlocksOfABatchAreTheSame) {
     linear(ctx, X.slice(begin, end), W.matrix(), Z.slice(begin, end), 130);
   }
   EXPECT_EQ(whole, blocks);
+}
+
+/// As large as to be widened in parts on any device.
+TEST(Linear, ManyBlocksOfWeights) {
+  constexpr int64_t kIn = 33'000, kOut = 300, kRows = 13;
+  std::vector<uint16_t> halves;
+  for (int64_t o = 0; o < kOut; ++o) {
+    halves.insert(halves.end(), kIn, static_cast<uint16_t>(o % 3 == 0 ? 0x3F80 : 0x4000));  // 1 or 2
+  }
+  std::vector<float> x(kRows * kIn), y(kRows * kOut), sums(kRows);
+  for (int64_t i = 0; i < kRows * kIn; ++i) {
+    x[i] = static_cast<float>(i % 7 - 2);
+    sums[i / kIn] += x[i];
+  }
+  Context ctx = testing::test_context(2);
+  linear(ctx, View<const float, 2>(x.data(), {kRows, kIn}), {WeightType::bf16, kOut, kIn, halves.data()},
+         {y.data(), {kRows, kOut}});
+  for (int64_t i = 0; i < kRows * kOut; ++i) {
+    ASSERT_EQ(y[i], sums[i / kOut] * (i % kOut % 3 == 0 ? 1.0F : 2.0F)) << i;
+  }
 }
 
 /// Within the context of one thread of several, as blocks of rows run.

@@ -13,7 +13,7 @@
 #include "keel/kernels/common/cuda_queue.h"
 
 namespace keel {
-namespace {
+namespace cublaslt {
 
 /// What the library's fastest kernels for Hopper want at most.
 constexpr int64_t kWorkspaceBytes = 32 << 20;
@@ -142,21 +142,21 @@ Plan make_plan(cublasLtHandle_t library, const Key& key) {
   return plan;
 }
 
-}  // namespace
+}  // namespace cublaslt
 
 struct CudaProducts {
-  Library library;
+  cublaslt::Library library;
   KeptMemory workspace;
-  std::unordered_map<Key, Plan, Hash> plans;
+  std::unordered_map<cublaslt::Key, cublaslt::Plan, cublaslt::Hash> plans;
 
   CudaProducts() {
     cublasLtHandle_t made = nullptr;
-    check_product(cublasLtCreate(&made), "cublasLtCreate");
+    cublaslt::check_product(cublasLtCreate(&made), "cublasLtCreate");
     library.reset(made);
   }
-  const Plan& plan(const Key& key) {
+  const cublaslt::Plan& plan(const cublaslt::Key& key) {
     if (const auto found = plans.find(key); found != plans.end()) return found->second;
-    return plans.emplace(key, make_plan(library.get(), key)).first->second;
+    return plans.emplace(key, cublaslt::make_plan(library.get(), key)).first->second;
   }
 };
 
@@ -167,16 +167,18 @@ void CloseCudaProducts::operator()(CudaProducts* products) const {
 void keel_cuda_matmul(CudaQueue& queue, const CudaProduct& product, const void* a, const void* b, void* c) {
   if (!queue.products) queue.products.reset(new CudaProducts);
   CudaProducts& products = *queue.products;
-  const Plan& plan = products.plan({product, alignment(a), alignment(b), alignment(c)});
+  const cublaslt::Plan& plan =
+      products.plan({product, cublaslt::alignment(a), cublaslt::alignment(b), cublaslt::alignment(c)});
   const float one = 1, beta = product.shape.accumulate ? 1 : 0;
-  check_product(cublasLtMatmul(products.library.get(), plan.description.get(), &one, b, plan.first.get(), a,
-                               plan.second.get(), &beta, c, plan.result.get(), c, plan.result.get(), &plan.algorithm,
-                               products.workspace.at_least(kWorkspaceBytes), kWorkspaceBytes, queue.stream),
-                "product");
+  cublaslt::check_product(
+      cublasLtMatmul(products.library.get(), plan.description.get(), &one, b, plan.first.get(), a, plan.second.get(),
+                     &beta, c, plan.result.get(), c, plan.result.get(), &plan.algorithm,
+                     products.workspace.at_least(cublaslt::kWorkspaceBytes), cublaslt::kWorkspaceBytes, queue.stream),
+      "product");
 }
 
 int64_t keel_cuda_matmul_memory(CudaQueue& queue, bool there_will_be_one) {
-  return (queue.products || there_will_be_one ? kWorkspaceBytes : 0) + queue.widened_weights.bytes();
+  return (queue.products || there_will_be_one ? cublaslt::kWorkspaceBytes : 0) + queue.widened_weights.bytes();
 }
 
 }  // namespace keel

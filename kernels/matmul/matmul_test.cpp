@@ -1,5 +1,7 @@
 #include "keel/kernels/matmul/matmul.h"
 
+#include <map>
+#include <memory>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -55,16 +57,28 @@ struct Matrix {
   Guarded<float> memory;
 };
 
+/// Contexts by their number of threads, each made once.
+class Contexts {
+ public:
+  Context& with(int threads) {
+    std::unique_ptr<Context>& context = contexts_[threads];
+    if (!context) context.reset(new Context(testing::test_context(threads)));
+    return *context;
+  }
+
+ private:
+  std::map<int, std::unique_ptr<Context>> contexts_;
+};
+
 /// Runs the case on `values(count)` and gives each element of the result to `check(actual, exact, sum of |a b|)`.
 template <class Values, class Check>
-void run(const Case& c, Values values, Check check) {
+void run(Contexts& contexts, const Case& c, Values values, Check check) {
   const bool ta = transposes_a(c.transpose), tb = transposes_b(c.transpose);
   const std::vector<float> a = values(c.m * c.k), b = values(c.k * c.n), before = values(c.m * c.n);
   Matrix A(ta ? c.k : c.m, ta ? c.m : c.k, c.pad, c.misalign, a);
   Matrix B(tb ? c.n : c.k, tb ? c.k : c.n, c.pad, c.misalign, b);
   Matrix C(c.m, c.n, c.pad, c.misalign, before);
-  Context ctx = testing::test_context(c.threads);
-  matmul(ctx, A.view(), B.view(), C.view(), c.transpose, c.accumulate);
+  matmul(contexts.with(c.threads), A.view(), B.view(), C.view(), c.transpose, c.accumulate);
   const std::vector<float> result = C.values();
   const auto op = [](bool transpose, int64_t rows, int64_t columns, const std::vector<float>& stored) {
     const std::vector<double> values = testing::widen<double>(stored);
@@ -85,12 +99,12 @@ void run(const Case& c, Values values, Check check) {
   EXPECT_TRUE(C.padding_is_nan());
 }
 
-void check_close(const Case& c) {
+void check_close(Contexts& contexts, const Case& c) {
   SCOPED_TRACE(c.name());
   Random random(7);
   int64_t wrong = 0;
   run(
-      c, [&](int64_t n) { return random.normals(n); },
+      contexts, c, [&](int64_t n) { return random.normals(n); },
       [&](float actual, double exact, double sum_abs) {
         wrong += testing::is_close(actual, exact, testing::sum_tolerance(exact, c.k + 1, sum_abs)) ? 0 : 1;
       });
@@ -99,7 +113,7 @@ void check_close(const Case& c) {
 
 /// Integers small enough that every partial sum is exact in fp32, so that the order of addition does not matter. In
 /// bf16 they would not be: 255 takes 8 bits, 257 takes 9.
-void check_exact(const Case& c) {
+void check_exact(Contexts& contexts, const Case& c) {
   SCOPED_TRACE(c.name());
   Random random(11);
   int64_t wrong = 0;
@@ -109,7 +123,8 @@ void check_exact(const Case& c) {
     if (n > 0) v[n / 2] = 257;
     return v;
   };
-  run(c, values, [&](float actual, double exact, double) { wrong += static_cast<double>(actual) == exact ? 0 : 1; });
+  run(contexts, c, values,
+      [&](float actual, double exact, double) { wrong += static_cast<double>(actual) == exact ? 0 : 1; });
   EXPECT_EQ(wrong, 0);
 }
 
@@ -141,75 +156,82 @@ TEST(MatmulReference, BackwardAgainstTheComplexStep) {
 }
 
 TEST(Matmul, SmallAndOddShapes) {
+  Contexts contexts;
   const int64_t sizes[] = {1, 2, 3, 7, 16, 17, 31, 33};
   for (Transpose transpose : kTransposes) {
     for (int64_t m : sizes) {
       for (int64_t n : sizes) {
         for (int64_t k : {1, 3, 16, 33})
-          check_exact({m, n, k, transpose, (m + n) % 2 == 0, 1 + static_cast<int>(m % 3)});
+          check_exact(contexts, {m, n, k, transpose, (m + n) % 2 == 0, 1 + static_cast<int>(m % 3)});
       }
     }
   }
 }
 
 TEST(Matmul, LayerShapes) {
+  Contexts contexts;
   for (Transpose transpose : kTransposes) {
     for (bool accumulate : {false, true}) {
       for (int threads : {1, 2, 3}) {
-        check_close({64, 96, 130, transpose, accumulate, threads});
-        check_exact({65, 127, 129, transpose, accumulate, threads});
+        check_close(contexts, {64, 96, 130, transpose, accumulate, threads});
+        check_exact(contexts, {65, 127, 129, transpose, accumulate, threads});
       }
     }
   }
 }
 
 TEST(Matmul, TallWideAndDeep) {
+  Contexts contexts;
   for (int threads : {1, 2}) {
-    check_close({1027, 40, 33, Transpose::b, false, threads});
-    check_close({3, 1500, 64, Transpose::b, false, threads});
-    check_close({48, 24, 3001, Transpose::a, true, threads});
-    check_exact({16, 64, 1027, Transpose::a, true, threads});
-    check_exact({1, 1, 1500, Transpose::none, true, threads});
-    check_exact({1, 700, 64, Transpose::none, false, threads});
-    check_exact({700, 1, 64, Transpose::both, false, threads});
+    check_close(contexts, {1027, 40, 33, Transpose::b, false, threads});
+    check_close(contexts, {3, 1500, 64, Transpose::b, false, threads});
+    check_close(contexts, {48, 24, 3001, Transpose::a, true, threads});
+    check_exact(contexts, {16, 64, 1027, Transpose::a, true, threads});
+    check_exact(contexts, {1, 1, 1500, Transpose::none, true, threads});
+    check_exact(contexts, {1, 700, 64, Transpose::none, false, threads});
+    check_exact(contexts, {700, 1, 64, Transpose::both, false, threads});
   }
 }
 
 /// A long matrix times few rows of many columns: as many threads as rows to add up.
 TEST(Matmul, ShortDepthOnManyThreads) {
+  Contexts contexts;
   for (int threads : {3, 8, 16}) {
-    check_exact({1, 100'000, 16, Transpose::a, false, threads});
-    check_exact({2, 50'000, 70, Transpose::both, true, threads});
-    check_exact({1, 100'000, 47, Transpose::a, true, threads});
+    check_exact(contexts, {1, 100'000, 16, Transpose::a, false, threads});
+    check_exact(contexts, {2, 50'000, 70, Transpose::both, true, threads});
+    check_exact(contexts, {1, 100'000, 47, Transpose::a, true, threads});
   }
 }
 
 TEST(Matmul, StridedRows) {
+  Contexts contexts;
   for (Transpose transpose : kTransposes) {
     for (bool accumulate : {false, true}) {
       for (int64_t pad : {1, 5, 64}) {
-        check_exact({33, 50, 17, transpose, accumulate, 2, pad, 0});
-        check_exact({64, 48, 96, transpose, accumulate, 2, pad, 1});
-        check_exact({1, 48, 1, transpose, accumulate, 1, pad, 3});
+        check_exact(contexts, {33, 50, 17, transpose, accumulate, 2, pad, 0});
+        check_exact(contexts, {64, 48, 96, transpose, accumulate, 2, pad, 1});
+        check_exact(contexts, {1, 48, 1, transpose, accumulate, 1, pad, 3});
       }
     }
   }
 }
 
 TEST(Matmul, MisalignedBuffers) {
+  Contexts contexts;
   for (Transpose transpose : kTransposes) {
-    for (int64_t misalign : {1, 3, 15}) check_exact({37, 80, 65, transpose, false, 2, 0, misalign});
+    for (int64_t misalign : {1, 3, 15}) check_exact(contexts, {37, 80, 65, transpose, false, 2, 0, misalign});
   }
 }
 
 TEST(Matmul, ZeroExtents) {
+  Contexts contexts;
   for (Transpose transpose : kTransposes) {
     for (bool accumulate : {false, true}) {
-      check_exact({0, 5, 4, transpose, accumulate});
-      check_exact({5, 0, 4, transpose, accumulate});
-      check_exact({5, 4, 0, transpose, accumulate});
-      check_exact({5, 4, 0, transpose, accumulate, 1, 3, 1});
-      check_exact({0, 0, 0, transpose, accumulate});
+      check_exact(contexts, {0, 5, 4, transpose, accumulate});
+      check_exact(contexts, {5, 0, 4, transpose, accumulate});
+      check_exact(contexts, {5, 4, 0, transpose, accumulate});
+      check_exact(contexts, {5, 4, 0, transpose, accumulate, 1, 3, 1});
+      check_exact(contexts, {0, 0, 0, transpose, accumulate});
     }
   }
 }

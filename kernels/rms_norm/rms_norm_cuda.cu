@@ -94,15 +94,16 @@ template <class Layout, class T>
 __global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<T> norm) {
   using At = Columns<Layout::kWide>;
   const RowTeam<Layout> team(norm.d);
-  const int64_t begin = team.number() * kChunkRows, end = min(begin + kChunkRows, norm.rows);
-  if (begin >= end) return;
+  const int64_t begin = team.number() * kChunkRows;
+  const int rows = chunk_rows(begin, norm.rows);
+  if (rows == 0) return;
   const RowVector<Layout> w(team, norm.w);
   ColumnSum<Layout> dw(norm.chunks + team.number() * norm.stride);
-  for (int64_t r = begin; r < end; ++r) {
-    const HeadOfRow head(r, norm.heads);
+  for (int i = 0; i < rows; ++i) {
+    const HeadOfRow head(begin + i, norm.heads);
     const T *dy = norm.dy[head], *x = norm.x[head];
     T* dx = norm.dx[head];
-    const float s = norm.s[r];
+    const float s = norm.s[begin + i];
     KeptValues<Layout, BackwardValues> kept;
     KeptValues<Layout, float4> before;
     const auto load = [&](At at) { return BackwardValues{at.load(dy), at.load(x)}; };
@@ -113,12 +114,12 @@ __global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<
       if constexpr (kInRegisters<Layout>) before.load(at, load_before);
       sums[0] += dot(w(at) * v.dy, v.x);
     });
-    team.sum(sums, r);
+    team.sum(sums, i);
     const float mean = s * sums[0] / static_cast<float>(norm.d);  // of w dy xh
     team.for_columns([&](At at) {
       const BackwardValues v = kept.again(at, load);
       const float4 xh = s * v.x, gradient = s * fma4(-mean, xh, w(at) * v.dy);
-      dw.add(at, v.dy * xh, r == begin);
+      dw.add(at, v.dy * xh, i == 0);
       at.store(dx, norm.accumulate_dx ? before.again(at, load_before) + gradient : gradient);
     });
   }

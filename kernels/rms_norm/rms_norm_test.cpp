@@ -46,14 +46,14 @@ const Case kCases[] = {{1, 1},
                        {2, 8192, 0, 0, 50},
                        {6, 33, 0, 0, 0, 0.5},
                        in_fours(3, 8),
-                       in_fours(33, 132),
+                       in_fours(17, 132),
                        in_fours(2, 384),
-                       in_fours(17, 520),
+                       in_fours(3, 520),
                        in_fours(2, 1028),
-                       in_fours(2, 2056),
-                       in_fours(2, 4100),
-                       in_fours(2, 8188),
-                       in_fours(2, 8196)};
+                       in_fours(1, 2056),
+                       in_fours(1, 4100),
+                       in_fours(1, 8188),
+                       in_fours(1, 8196)};
 
 struct Problem {
   explicit Problem(const Case& c) : rows(c.rows), d(c.d), eps(static_cast<float>(c.eps)) {

@@ -1,4 +1,5 @@
 #include "keel/kernels/common/column_sum.cuh"
+#include "keel/kernels/common/element_kernel.cuh"
 #include "keel/kernels/seam/seam_cuda.cuh"
 
 namespace keel {
@@ -116,22 +117,22 @@ template <class Layout, OuterNorm kOuter, bool kInner, bool kScales, class Branc
 __global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<Branch> seam) {
   using At = Columns<Layout::kWide>;
   constexpr bool kRms = kOuter == OuterNorm::rms, kLayer = kOuter == OuterNorm::layer;
-  // With 1024 threads, of 64 registers each, the row comes from the cache a second time.
-  constexpr bool kKeeps = kInRegisters<Layout> && !(kRms && kInner && Layout::kMostThreads == 1024);
   const RowTeam<Layout> team(seam.d);
-  const int64_t begin = team.number() * kChunkRows, end = min(begin + kChunkRows, seam.rows);
-  if (begin >= end) return;
+  const int64_t begin = team.number() * kChunkRows;
+  const int rows = chunk_rows(begin, seam.rows);
+  if (rows == 0) return;
   const auto width = static_cast<float>(seam.d);
   float* own = seam.chunks + team.number() * seam.stride;
   const RowVector<Layout> g_o(team, seam.g_o), g_i(team, seam.g_i);
   ColumnSum<Layout> d_g_o(own), d_g_i(own + seam.d), d_bias(own + 2 * seam.d);
   ScaleSums<Layout> d_scales(own + 3 * seam.d, own + 4 * seam.d);
 
-  for (int64_t r = begin; r < end; ++r) {
+  for (int i = 0; i < rows; ++i) {
+    const int64_t r = begin + i;
     const Row<kOuter, kInner, Branch> row(seam, r);
     const auto load = [&](At at) { return row.template load<kScales>(at); };
     const auto y_of = [&](At at, const Values& v) { return kRms ? row.r_o * v.z * g_o(at) : v.z; };
-    KeptValues<Layout, Values, kKeeps> kept;
+    KeptValues<Layout, Values> kept;
     float sums[2] = {};
     team.for_columns([&](At at) {
       const Values v = kept.load(at, load);
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<
         if constexpr (kRms) sums[1] += dot(y, v.direct);
       }
     });
-    if constexpr (kOuter != OuterNorm::none || kInner) team.sum(sums, r);
+    if constexpr (kOuter != OuterNorm::none || kInner) team.sum(sums, i);
     Means means;
     if constexpr (kLayer) {
       means.p = sums[0] / width;
@@ -162,20 +163,20 @@ __global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<
       if constexpr (kInner) {
         const float4 y = y_of(at, v);
         D = fma4(row.r_i, fma4(-means.r_i_A, y, g_i(at) * v.du), D);
-        d_g_i.add(at, v.du * (row.r_i * y), r == begin);
+        d_g_i.add(at, v.du * (row.r_i * y), i == 0);
       }
       if constexpr (kRms) {
         const float4 zh = row.r_o * v.z;
-        d_g_o.add(at, D * zh, r == begin);
+        d_g_o.add(at, D * zh, i == 0);
         D = row.r_o * fma4(-means.B, zh, g_o(at) * D);
       }
       if constexpr (kLayer) {
         const float4 zh = row.r_o * (v.z - row.mean);
-        d_g_o.add(at, D * zh, r == begin);
-        d_bias.add(at, D, r == begin);
+        d_g_o.add(at, D * zh, i == 0);
+        d_bias.add(at, D, i == 0);
         D = row.r_o * (fma4(-means.B, zh, g_o(at) * D) - means.p);
       }
-      if constexpr (kScales) d_scales.add(row, at, D, r == begin);
+      if constexpr (kScales) d_scales.add(row, at, D, i == 0);
       at.store(dx, row.template skip<kScales>(at) * D);
       at.store(dF, row.template branch<kScales>(at) * D);
     });
@@ -186,10 +187,25 @@ __global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<
   if constexpr (kScales) d_scales.finish(team, seam, own + seam.scales, 0);
 }
 
+/// A seam without norms or wanted gradients of scales.
+template <class Branch>
+struct Split {
+  const float *a, *b;
+  Matrix<const float> Ds;
+  Matrix<const Branch> Du;
+  Matrix<float> dx;
+  Matrix<Branch> dF;
+  template <class At>
+  __device__ void operator()(int64_t r, At at) const {
+    const float4 dz = at.load_or(Ds[r], 0) + at.load_or(Du[r], 0);
+    at.store(dx[r], *a * dz);
+    at.store(dF[r], *b * dz);
+  }
+};
+
 /// Where the sums do not all fit in registers a row is read in loops.
 template <class Layout, bool kScales>
-using LayoutFor =
-    std::conditional_t<kScales && kInRegisters<Layout> && Layout::kMostThreads == 1024, RowInLoops<true>, Layout>;
+using LayoutFor = std::conditional_t<(kScales && Layout::kGroups > 2), RowInLoops<true>, Layout>;
 
 Backward<float> kernel_seam_of(const SeamBackward& seam, const ChunkSums& sums) {
   return {.sum = {seam.x, seam.F, seam.a.data(), seam.b.data(), seam.skip_scale.data(), seam.branch_scale.data()},
@@ -219,6 +235,11 @@ Backward<float> kernel_seam_of(const SeamBackward& seam, const ChunkSums& sums) 
 void keel_cuda_seam_backward(CudaQueue& queue, const SeamBackward& seam) {
   const int64_t rows = seam.dx.extent(0), d = seam.dx.extent(1), columns = seam.partial.extent(1);
   const bool scales = seam.d_a || seam.d_b || seam.skip_scale || seam.branch_scale;
+  if (!scales && !seam.outer_gain && !seam.inner_gain) {
+    if (seam.sums == RowSums::add_up) return;
+    return for_elements(queue, rows, d, have_wide_rows(seam.Ds, seam.Du, seam.dx, seam.dF),
+                        Split<float>{seam.a.data(), seam.b.data(), seam.Ds, seam.Du, seam.dx, seam.dF});
+  }
   ChunkSums sums(queue, seam.sums, rows, columns, seam.partial);
   if (sums.takes_rows()) {
     const Backward<float> kernel_seam = kernel_seam_of(seam, sums);
@@ -232,7 +253,7 @@ void keel_cuda_seam_backward(CudaQueue& queue, const SeamBackward& seam) {
         using Scaled = LayoutFor<decltype(layout), true>;
         if (scales) {
           launch_teams<Scaled>(queue, backward<Scaled, kOuter, kInner, true, float>, sums.count(), d, kernel_seam);
-        } else {
+        } else if constexpr (kOuter != OuterNorm::none || kInner) {
           launch_teams<Plain>(queue, backward<Plain, kOuter, kInner, false, float>, sums.count(), d, kernel_seam);
         }
       });

@@ -57,14 +57,14 @@ inline const Case kCases[] = {{1, 1, 1, 1},
                               {2, 8192, 512, 1, 0, 0, 3},
                               {6, 33, 3, 1, 0, 0, 0, 0.5},
                               in_fours(3, 8),
-                              in_fours(33, 132),
+                              in_fours(17, 132),
                               in_fours(2, 384),
-                              in_fours(17, 520),
+                              in_fours(3, 520),
                               in_fours(2, 1028),
-                              in_fours(2, 2056),
-                              in_fours(2, 4100),
-                              in_fours(2, 8188),
-                              in_fours(2, 8196)};
+                              in_fours(1, 2056),
+                              in_fours(1, 4100),
+                              in_fours(1, 8188),
+                              in_fours(1, 8196)};
 
 inline std::string name_of(const Case& c, const Form& form) {
   return std::to_string(c.rows) + " x " + std::to_string(c.d) + ", a " + std::to_string(c.a) +

@@ -64,8 +64,11 @@ Arena::Arena(Context& ctx, const ArenaPlan& plan, const std::string& hint)
 
 Arena::~Arena() {
   if (base_ == nullptr) return;
-  if (device_ != nullptr) return release_on_device(*device_, base_);
-  munmap(base_, static_cast<size_t>(bytes_));
+  if (device_ != nullptr) {
+    release_on_device(*device_, base_);
+  } else {
+    munmap(base_, static_cast<size_t>(bytes_));
+  }
 }
 
 }  // namespace keel

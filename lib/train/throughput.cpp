@@ -1,6 +1,5 @@
 #include "keel/train/throughput.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "keel/base/median.h"
 #include "keel/base/signals.h"
 #include "keel/kernels/matmul/matmul.h"
+#include "keel/kernels/memory/memory.h"
 #include "keel/model/arena.h"
 #include "keel/train/train_memory.h"
 
@@ -23,8 +23,12 @@ double time_product(Context& ctx, const MatmulShape& shape, double budget) {
   const auto a = plan.add<float>(MemoryKind::workspace, shape.m * shape.k);
   const auto b = plan.add<float>(MemoryKind::workspace, shape.k * shape.n);
   const auto c = plan.add<float>(MemoryKind::workspace, shape.m * shape.n);
-  const Arena arena(plan);
-  for (const auto& region : {a, b, c}) std::fill_n(arena.at(region), region.count, 1e-3F);
+  const Arena arena(ctx, plan);
+  for (const auto& region : {a, b}) {
+    const std::vector<float> values(region.count, 1e-3F);
+    copy_to_device(ctx, HostView<const float, 1>(values.data(), {region.count}),
+                   View<float, 1>(arena.at(region), {region.count}));
+  }
   const auto stored = [](int64_t rows, int64_t columns, bool transposed) {
     return transposed ? std::array{columns, rows} : std::array{rows, columns};
   };
@@ -32,12 +36,14 @@ double time_product(Context& ctx, const MatmulShape& shape, double budget) {
   const View<float, 2> B(arena.at(b), stored(shape.k, shape.n, tb));
   const View<float, 2> C(arena.at(c), {shape.m, shape.n});
   matmul(ctx, A, B, C, shape.transpose, shape.accumulate);
+  ctx.synchronize();
   std::vector<double> times;
   const Stopwatch total;
   while (times.size() < 3 || total.seconds() < budget) {
     throw_if_stopped();
     const Stopwatch watch;
     matmul(ctx, A, B, C, shape.transpose, shape.accumulate);
+    ctx.synchronize();
     times.push_back(watch.seconds());
   }
   return median(std::move(times));

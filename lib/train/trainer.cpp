@@ -32,11 +32,11 @@ std::vector<AdamwSegment> adamw_segments(const ParameterLayout& layout, const Op
 }
 
 /// The host's copy of a micro-batch.
-struct HostBatch {
+struct BatchArrays {
   std::vector<int32_t> tokens, targets, positions, cu_seqlens;
   std::vector<float> weights;
 
-  HostBatch(int64_t N, int64_t cu_capacity)
+  BatchArrays(int64_t N, int64_t cu_capacity)
       : tokens(N), targets(N), positions(N), cu_seqlens(cu_capacity), weights(N) {}
 
   BatchBuffers buffers(int64_t N) {
@@ -71,7 +71,7 @@ struct Trainer::Impl {
   std::optional<GradientProfiler> profiler;
   std::optional<InferenceModel> sampler;
   std::vector<AdamwSegment> segments;
-  HostBatch host;
+  BatchArrays host;
 
   Impl(Context& context, const TrainSettings& run, const BatchReader& train_reader,
        const BatchReader* validation_reader, std::function<bool()> interrupted)

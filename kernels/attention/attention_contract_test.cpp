@@ -127,7 +127,14 @@ TEST(Attention, LaterTokensAreExcluded) {
 TEST(Attention, NotANumberSpreadsToTheRowsThatSeeIt) {
   const AttentionShape s = make_shape({40, 40}, 2, 1, 8);
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  for (auto which : {&Inputs::q, &Inputs::k}) {
+  // On a CPU, two rows that are computed together get each other's zeros times what only one sees: weights alone count.
+  const bool is_strict = testing::test_device().has_value();
+  const auto has_nan = [&](const std::vector<float>& x, int64_t n) {  // of head 0
+    const auto row = x.begin() + s.q_at(n, 0);
+    return std::any_of(row, row + (is_strict ? s.head_dim : 1), [](float value) { return std::isnan(value); });
+  };
+  for (auto which : {&Inputs::q, &Inputs::k, &Inputs::v}) {
+    if (which == &Inputs::v && !is_strict) continue;
     Inputs in = make_inputs(s);
     (in.*which)[13 * (in.*which).size() / 80 + 3] = kNan;  // token 13
     for (Isa isa : isas_to_test()) {
@@ -135,9 +142,9 @@ TEST(Attention, NotANumberSpreadsToTheRowsThatSeeIt) {
       const Results r = run(context, s, in);
       for (int64_t n = 0; n < 80; ++n) {
         const bool sees = which == &Inputs::q ? n == 13 : n >= 13 && n < 40;
-        EXPECT_EQ(std::isnan(r.out[s.q_at(n, 0)]), sees) << isa_name(isa) << ", token " << n;
-        EXPECT_EQ(std::isnan(r.lse[n]), sees) << isa_name(isa) << ", token " << n;
-        EXPECT_EQ(std::isnan(r.dq[s.q_at(n, 0)]), sees) << isa_name(isa) << ", token " << n;
+        EXPECT_EQ(has_nan(r.out, n), sees) << isa_name(isa) << ", token " << n;
+        EXPECT_EQ(std::isnan(r.lse[n]), sees && which != &Inputs::v) << isa_name(isa) << ", token " << n;
+        EXPECT_EQ(has_nan(r.dq, n), sees) << isa_name(isa) << ", token " << n;
       }
     }
   }

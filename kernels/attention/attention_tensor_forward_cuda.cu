@@ -29,8 +29,7 @@ __device__ inline float sum_of_4(float x) {
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(kTensorThreads, kDim <= 64 ? 3 : 2)
-    attend(CudaAttentionForward<Half> p, AttentionCut cut) {
+__global__ void __launch_bounds__(kTensorThreads, 2) attend(CudaAttentionForward<Half> p, AttentionCut cut) {
   using Tile = ForwardTile<kDim>;
   constexpr int kM = Tile::kM, kKeys = Tile::kKeys;
   const CudaAttentionSizes& z = cut.sizes;

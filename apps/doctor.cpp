@@ -116,10 +116,14 @@ void advise_on_instruction_sets(Json& list) {
 #endif
 }
 
-Json advice(const HostInfo& host, int threads) {
+Json advice(const HostInfo& host, int devices, int threads) {
   Json list = Json::array();
   advise_on_instruction_sets(list);
-  if (!host.gpus.empty()) list.push_back("this version has no CUDA backend: the GPUs are not used");
+  if (!host.gpus.empty() && !has_cuda_backend(CudaBackend::device)) {
+    list.push_back("this build has no CUDA backend (libkeel_cuda.so): the GPUs are not used");
+  } else if (!host.gpus.empty() && devices == 0) {
+    list.push_back("CUDA cannot use the GPUs here: see that its driver is new enough and its libraries are found");
+  }
   if (threads < host.cores)
     list.push_back(fmt::format("{} of {} cores are used: raise --threads", threads, host.cores));
   if (threads > host.cores)
@@ -133,8 +137,9 @@ Json advice(const HostInfo& host, int threads) {
 
 }  // namespace
 
-int doctor(bool as_json, int threads) {
+int doctor(const DeviceChoice& choice, bool as_json, int threads) {
   const HostInfo host = host_info();
+  const int devices = host.gpus.empty() ? 0 : cuda_device_count();
   Json json;
   json["version"] = version();
   json["cpu"] = host.cpu;
@@ -149,11 +154,13 @@ int doctor(bool as_json, int threads) {
   json["memory_bytes"] = host.memory_bytes;
   json["gpus"] = host.gpus;
   json["gpu_driver"] = host.gpu_driver.empty() ? Json(nullptr) : Json(host.gpu_driver);
-  json["cuda"] = "not built in";
+  json["cuda"] = has_cuda_backend(CudaBackend::device) ? "built in" : "not built in";
+  json["cuda_emulated"] = has_cuda_backend(CudaBackend::emulated) ? "built in" : "not built in";
+  json["cuda_devices"] = devices;
   json["libraries"] = {{"oneDNN", dnnl_version()}};
   json["free_disk_bytes"] = free_disk_bytes(".");
-  json["device"] = "cpu";
-  json["advice"] = advice(host, threads);
+  json["device"] = to_string(choice);
+  json["advice"] = advice(host, devices, threads);
   if (as_json) {
     write_stdout(json_text(json, 2) + "\n");
     return 0;
@@ -169,10 +176,12 @@ int doctor(bool as_json, int threads) {
   row("memory", format_bytes(host.memory_bytes));
   row("gpus", host.gpus.empty() ? "none found" : fmt::format("{}", fmt::join(host.gpus, ", ")));
   row("gpu driver", host.gpu_driver.empty() ? "none found" : host.gpu_driver);
-  row("cuda backend", "not built in");
+  row("cuda backend", fmt::format("{}; emulated on the CPU, for tests: {}", json["cuda"].get<std::string>(),
+                                  json["cuda_emulated"].get<std::string>()));
+  if (!host.gpus.empty()) row("cuda can use", fmt::format("{} of them", devices));
   row("oneDNN", fmt::format("{}, products for {}", dnnl_version(), dnnl_instruction_set()));
   row("free disk here", format_bytes(free_disk_bytes(".")));
-  row("would run on", "cpu");
+  row("would run on", to_string(choice));
   for (const Json& line : json["advice"]) row("note", line.get<std::string>());
   if (json["advice"].empty()) row("note", "nothing here would slow a run down");
   write_stdout(text);

@@ -128,7 +128,7 @@ void require_one_mode(const Options& options) {
 }
 
 int run_keel_train(const Options& options) {
-  if (options.flag("--doctor")) return doctor(options.flag("--json"), threads_of(options));
+  if (options.flag("--doctor")) return doctor(device_choice(options), options.flag("--json"), threads_of(options));
   if (options.flag("--list-schemes")) return list_schemes(options.flag("--json"));
   for (const char* name : {"--data", "--val-data", "--out", "--init", "--set", "--override"}) {
     for (const std::string& value : options.texts(name)) require_utf8_path(name, value);

@@ -1,6 +1,9 @@
 # Build options and compiler flags.
 set(KEEL_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsanitize= (address,undefined or thread)")
-set(KEEL_CUDA "AUTO" CACHE STRING "CUDA backend: AUTO, ON or OFF")
+set(KEEL_CUDA "AUTO" CACHE STRING "CUDA backend: AUTO (where nvcc is), ON or OFF")
+if(NOT KEEL_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "KEEL_CUDA=${KEEL_CUDA}: AUTO, ON or OFF")
+endif()
 option(KEEL_TESTS "Build the tests and benchmarks" ON)
 option(KEEL_CUDA_EMULATED "Build the CUDA backend on an emulated device, for tests without a GPU" ${KEEL_TESTS})
 option(KEEL_WERROR "Treat warnings as errors" OFF)
@@ -20,13 +23,13 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 # Results must not move with -march: g++ would fuse a * b + c by default. Kernels turn it on for themselves (KeelTargets).
-add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off -fno-math-errno)
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-missing-field-initializers;-ffp-contract=off;-fno-math-errno>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # -Wrestrict of g++ 12 warns of "text" + std::string (GCC bug 105651).
-  add_compile_options(-Wno-psabi -Wno-restrict)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wno-psabi;-Wno-restrict>")
 endif()
 if(KEEL_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Werror>" "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>")
 endif()
 if(KEEL_SANITIZE)
   add_compile_options(-fsanitize=${KEEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -36,10 +39,6 @@ if(KEEL_SANITIZE)
   if(KEEL_SANITIZE MATCHES "address")
     add_compile_definitions(_GLIBCXX_ASSERTIONS)
   endif()
-endif()
-
-if(KEEL_CUDA STREQUAL "ON")
-  message(FATAL_ERROR "KEEL_CUDA=ON: this version has no CUDA backend yet; use AUTO or OFF")
 endif()
 
 find_program(CCACHE_PROGRAM ccache)

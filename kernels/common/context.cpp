@@ -33,6 +33,10 @@ void Context::CloseQueue::operator()(CudaQueue* queue) const {
   cuda::close_queue(queue);
 }
 
+std::string Context::name() {
+  return queue_ == nullptr ? "cpu" : cuda::device_info(*queue_).name;
+}
+
 void Context::synchronize() {
   if (queue_ != nullptr) cuda::synchronize(*queue_);
 }

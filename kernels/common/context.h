@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "keel/base/export.h"
@@ -37,6 +38,8 @@ class KEEL_API Context {
   Context& operator=(const Context&) = delete;
 
   Device device() const noexcept { return queue_ == nullptr ? Device::cpu : Device::cuda; }
+  /// "cpu"; of a GPU what its driver calls it.
+  std::string name();
   /// Of a GPU.
   CudaQueue& queue() noexcept { return *queue_; }
   int threads() const noexcept { return threads_; }

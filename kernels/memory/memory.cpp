@@ -39,6 +39,10 @@ void* allocate_on_device(Context& ctx, int64_t bytes, const std::string& hint) {
   }
 }
 
+int64_t free_device_bytes(Context& ctx) {
+  return cuda::device_info(ctx.queue()).free_bytes;
+}
+
 void release_on_device(Context& ctx, void* memory) {
   cuda::release(ctx.queue(), memory);
 }

@@ -39,6 +39,8 @@ void copy_to_host(Context& ctx, View<const T, 1> from, HostView<T, 1> to) {
 /// Memory of a GPU, filled with zeros. Error(memory), with the hint, if there is not as much.
 KEEL_API void* allocate_on_device(Context&, int64_t bytes, const std::string& hint = {});
 KEEL_API void release_on_device(Context&, void* memory);
+/// Bytes that a GPU has left.
+KEEL_API int64_t free_device_bytes(Context&);
 
 /// What the host hands to operations again and again: on a GPU a copy in memory of its own, which is kept and only ever
 /// grown; on a CPU the host's memory itself. The context outlives it.

@@ -13,6 +13,7 @@
 #include "keel/base/process.h"
 #include "keel/base/quantity.h"
 #include "keel/base/signals.h"
+#include "keel/kernels/memory/memory.h"
 #include "keel/model/flops.h"
 #include "keel/model/parameters.h"
 #include "keel/train/plan_time.h"
@@ -143,11 +144,11 @@ void add_disk(const RunSetup& setup, TrainPlanReport& plan) {
 
 /// What a plan is made for.
 struct Target {
-  const PlanDevice* gpu = nullptr;  ///< null: this machine's CPU
+  const PlanDevice* gpu = nullptr;  ///< null: a device of this machine
+  std::string name;
   int64_t memory_bytes = 0;
   EstimateMemory estimate;
-
-  std::string name() const { return std::string(gpu != nullptr ? gpu->name : "cpu"); }
+  bool has_own_memory = false;  ///< a GPU
 };
 
 int64_t limit_of(const TrainSettings& settings, const Target& target) {
@@ -156,13 +157,24 @@ int64_t limit_of(const TrainSettings& settings, const Target& target) {
 }
 
 Target this_machine(Context& ctx, const TrainSettings& settings) {
+  if (ctx.device() != Device::cpu) {
+    // CUDA has its context already: what is free is for the run.
+    return {.name = ctx.name(),
+            .memory_bytes = free_device_bytes(ctx),
+            .estimate = [&ctx](const TrainMemory& m) { return estimate_device_memory(ctx, m); },
+            .has_own_memory = true};
+  }
   const int64_t held = process_memory().anonymous_bytes;
-  return {.memory_bytes = available_memory_bytes(), .estimate = [&ctx, &settings, held](const TrainMemory& m) {
+  return {.name = "cpu", .memory_bytes = available_memory_bytes(), .estimate = [&ctx, &settings, held](const TrainMemory& m) {
             return estimate_memory(ctx, m, settings, held);
           }};
 }
 Target gpu_of(const PlanDevice& device) {
-  return {.gpu = &device, .memory_bytes = device.memory_bytes, .estimate = estimate_gpu_memory};
+  return {.gpu = &device,
+          .name = std::string(device.name),
+          .memory_bytes = device.memory_bytes,
+          .estimate = estimate_gpu_memory,
+          .has_own_memory = true};
 }
 
 void choose_recomputation(TrainSettings& settings, const Target& target) {
@@ -171,7 +183,7 @@ void choose_recomputation(TrainSettings& settings, const Target& target) {
 }
 
 Json device_json(const Target& target) {
-  Json json{{"name", target.name()}, {"memory_bytes", target.memory_bytes}};
+  Json json{{"name", target.name}, {"memory_bytes", target.memory_bytes}};
   if (target.gpu == nullptr) return json;
   json["precision"] = "fp32";
   set_number(json, "memory_bytes_per_second", target.gpu->memory_bytes_per_second);
@@ -361,7 +373,7 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
   plan.text += micro_batch_reason(settings, plan.largest_micro_batch);
   plan.text += recomputation_text(settings);
   plan.text += fmt::format("data        {}\ndisk        {}\n", plan.data_text, plan.disk_text);
-  plan.text += classes_text(r["parameter_classes"]) + memory_text(r["memory"], target.gpu != nullptr) +
+  plan.text += classes_text(r["parameter_classes"]) + memory_text(r["memory"], target.has_own_memory) +
                micro_batches_text(r["micro_batches"], settings.micro_batch_sequences);
   return plan;
 }

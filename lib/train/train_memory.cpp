@@ -164,6 +164,13 @@ MemoryEstimate estimate_gpu_memory(const TrainMemory& memory) {
   return {.arena_bytes = memory.arena.total_bytes(), .library_bytes = kCudaContextBytes + kCublasWorkspaceBytes};
 }
 
+MemoryEstimate estimate_device_memory(Context& ctx, const TrainMemory& memory) {
+  // Tables of the optimiser, partial sums and the like.
+  constexpr int64_t kScratchBytes = int64_t{64} << 20;
+  const MatmulShape any{.m = 1, .n = 1, .k = 1};
+  return {.arena_bytes = memory.arena.total_bytes(), .library_bytes = kScratchBytes + matmul_memory(ctx, {&any, 1})};
+}
+
 std::vector<int64_t> possible_micro_batches(const TrainSettings& settings) {
   const int64_t n = settings.batch_sequences;
   std::vector<int64_t> small, large;

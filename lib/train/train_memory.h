@@ -60,6 +60,8 @@ KEEL_API MemoryEstimate estimate_with_allowance(const TrainMemory& memory);
 inline constexpr int64_t kCudaContextBytes = int64_t{640} << 20;
 inline constexpr int64_t kCublasWorkspaceBytes = int64_t{32} << 20;
 KEEL_API MemoryEstimate estimate_gpu_memory(const TrainMemory& memory);
+/// Of the memory of the GPU that this context runs on: the arena, and what operations keep there.
+KEEL_API MemoryEstimate estimate_device_memory(Context& ctx, const TrainMemory& memory);
 
 /// A matrix product of a training step.
 struct TrainingProduct {

@@ -59,7 +59,7 @@ struct Sequences {
   }
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   HostBatch host() const {
-    FlatBatch batch;
+    HostBatch batch;
     batch.tokens = {tokens.data(), {size()}};
     batch.targets = {targets.data(), {size()}};
     batch.positions = {positions.data(), {size()}};

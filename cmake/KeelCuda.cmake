@@ -1,0 +1,52 @@
+# The CUDA backend, libkeel_cuda.so: kernels/*/*_cuda.cu and *_cuda.cpp by nvcc (12.4 or newer). KEEL_CUDA=AUTO builds it where
+# nvcc and cuBLASLt are, ON insists, OFF does without; nothing else needs a toolkit.
+if(KEEL_CUDA STREQUAL "OFF")
+  return()
+endif()
+
+include(CheckLanguage)
+find_program(KEEL_NVCC nvcc HINTS ${CUDAToolkit_ROOT}/bin $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+if(KEEL_NVCC AND NOT CMAKE_CUDA_COMPILER)
+  set(CMAKE_CUDA_COMPILER ${KEEL_NVCC})
+endif()
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER)
+  # The newest architecture by its own code, later ones by PTX.
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  endif()
+  enable_language(CUDA)
+  find_package(CUDAToolkit)
+endif()
+if(NOT CMAKE_CUDA_COMPILER OR NOT TARGET CUDA::cudart_static OR NOT TARGET CUDA::cublasLt
+   OR CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.4)
+  if(KEEL_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "KEEL_CUDA=ON: nvcc 12.4 or newer, the static CUDA runtime and cuBLASLt are needed "
+                        "(tools/cuda-toolkit.sh gets them); found nvcc '${CMAKE_CUDA_COMPILER}' ${CMAKE_CUDA_COMPILER_VERSION}")
+  endif()
+  message(STATUS "No CUDA toolkit: libkeel_cuda is not built")
+  return()
+endif()
+
+# CMake before 3.26 does not know that nvcc has C++20.
+foreach(kind STANDARD EXTENSION)
+  if(NOT CMAKE_CUDA20_${kind}_COMPILE_OPTION)
+    set(CMAKE_CUDA20_${kind}_COMPILE_OPTION -std=c++20)
+  endif()
+endforeach()
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8 AND NOT KEEL_CUDA_FEW_ARCHITECTURES)
+  list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real)
+endif()
+if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*/*_cuda.cu ${PROJECT_SOURCE_DIR}/kernels/*/*_cuda.cpp)
+# What it needs of libkeel it carries itself: programs that have that linked in open it, too.
+add_library(keel_cuda SHARED ${cuda_sources} ${PROJECT_SOURCE_DIR}/lib/base/error.cpp ${PROJECT_SOURCE_DIR}/lib/base/utf8.cpp)
+set_target_properties(keel_cuda PROPERTIES CUDA_STANDARD 20 CUDA_VISIBILITY_PRESET hidden)
+target_include_directories(keel_cuda PRIVATE ${KEEL_INCLUDE_DIR})
+target_compile_definitions(keel_cuda PRIVATE KEEL_VERSION="${PROJECT_VERSION}")
+target_compile_options(keel_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers -Xptxas=-v>)
+target_link_libraries(keel_cuda PRIVATE CUDA::cudart_static CUDA::cublasLt)
+target_link_options(keel_cuda PRIVATE -static-libstdc++ -static-libgcc)

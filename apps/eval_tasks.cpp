@@ -208,7 +208,7 @@ void warn_of_scores(const std::vector<TaskScores>& tasks, int64_t max_length) {
       log::warn("{}: {} rows have a right answer that is none of the choices: they count as wrong", name,
                 task.gold_outside);
     }
-    if (task.nan > 0) log::warn("{}: {} log-likelihoods are NaN: its scores mean nothing", name, task.nan);
+    if (task.nan > 0) log::error("{}: {} log-likelihoods are NaN: its scores mean nothing", name, task.nan);
   }
 }
 

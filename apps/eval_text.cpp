@@ -72,6 +72,19 @@ std::vector<Text> read_texts(const Options& options, const Tokenizer& tokenizer,
   return texts;
 }
 
+/// Room for the longest window, and for batches of --batch-tokens where the texts have so many.
+ScorerSizes scorer_sizes(const Options& options, const TextWindows& windows, const std::vector<Text>& texts) {
+  int64_t longest = 0, all = 0;
+  for (const Text& text : texts) {
+    for (const TextWindow& window : cut_windows(std::ssize(text.tokens), windows)) {
+      const int64_t length = window.end - window.begin + (windows.bos ? 1 : 0);
+      longest = std::max(longest, length);
+      all += length;
+    }
+  }
+  return {.max_length = longest, .max_tokens = std::min(options.integer("--batch-tokens"), all)};
+}
+
 /// Scores every text; progress counts windows.
 void score_texts(const Options& options, Scorer& scorer, const TextWindows& windows, std::vector<Text>& texts) {
   int64_t all = 0, done = 0;
@@ -155,10 +168,7 @@ int evaluate_texts(const Options& options) {
               scored.positions());
   }
   std::vector<Text> texts = read_texts(options, *scored.tokenizer, windows);
-  int64_t longest = 0;
-  for (const Text& text : texts) longest = std::max(longest, std::ssize(text.tokens) + 1);
-  const ScorerSizes sizes{.max_length = std::min(windows.window, longest),
-                          .max_tokens = options.integer("--batch-tokens")};
+  const ScorerSizes sizes = scorer_sizes(options, windows, texts);
   Context ctx(device, threads_of(options));
   InferenceModel model(
       ctx, scored.folder, sizes.decoder_options(), [] { return stop_requested(); }, weights_of(options));
@@ -170,7 +180,7 @@ int evaluate_texts(const Options& options) {
                      {"stride", windows.stride ? Json(*windows.stride) : Json()},
                      {"compat_bos", options.text("--compat-bos")},
                      {"bos_id", windows.bos ? Json(*windows.bos) : Json()},
-                     {"batch_tokens", sizes.max_tokens},
+                     {"batch_tokens", options.integer("--batch-tokens")},
                      {"weights", options.text("--weights")}};
   Json results = results_of(texts);
   set_number(results, "seconds", stopwatch.seconds());
@@ -186,7 +196,7 @@ int evaluate_texts(const Options& options) {
   }
   const bool is_nan =
       std::any_of(texts.begin(), texts.end(), [](const Text& text) { return std::isnan(text.log_likelihood); });
-  if (is_nan) log::warn("the model gives NaN: its perplexities mean nothing");
+  if (is_nan) log::error("the model gives NaN: its perplexities mean nothing");
   return is_nan ? kExitDiverged : kExitOk;
 }
 

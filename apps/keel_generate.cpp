@@ -214,6 +214,7 @@ class Session {
                               .seed = static_cast<uint64_t>(options.find_integer("--seed").value_or(0))};
     if (!options.flag("--ignore-eos")) request.stop_ids = stop_ids_of(folder);
     for (const Prompt& prompt : read_prompts(options)) {
+      request.where = prompt.where;
       request.prompt = prompt_ids(prompt, bos_of(options));
       for (int64_t n = 0; n < options.integer("--num"); ++n) add(prompt.text, request);
     }

@@ -74,7 +74,9 @@ std::optional<std::string> problem_of_prompt(std::span<const int32_t> prompt, in
 void require_runnable(std::span<const GenerationRequest> requests, const GeneratorSizes& sizes, int64_t vocab_size) {
   for (size_t i = 0; i < requests.size(); ++i) {
     const auto problem = problem_of_prompt(requests[i].prompt, sizes.max_positions, vocab_size);
-    if (problem) throw Error(ErrorKind::config, *problem, fmt::format("prompt {}", i + 1));
+    if (!problem) continue;
+    const std::string& where = requests[i].where;
+    throw Error(ErrorKind::config, *problem, where.empty() ? fmt::format("prompt {}", i + 1) : where);
   }
 }
 

@@ -16,6 +16,7 @@ namespace keel {
 
 /// One continuation to make.
 struct GenerationRequest {
+  std::string where;              ///< what errors call the prompt; "": by its number, "prompt 1"
   std::vector<int32_t> prompt;    ///< one token or more
   int64_t max_tokens = 0;         ///< to generate at most, 1 or more
   std::vector<int32_t> stop_ids;  ///< generation ends with any of these, which belongs to the result

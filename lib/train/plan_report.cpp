@@ -108,10 +108,10 @@ std::string micro_batch_reason(const TrainSettings& settings, int64_t largest) {
       format_bytes(kLibraryAllowance));
 }
 
-std::string recomputation_text(const TrainSettings& settings) {
+std::string recomputation_text(const TrainSettings& settings, bool fits) {
   if (settings.recompute_segment == 0 && !settings.recompute_is_auto) return "";
-  return fmt::format("recompute   {}{}\n", recompute_mode(settings.recompute_segment),
-                     settings.recompute_is_auto ? " (auto: the least that fits)" : "");
+  const char* reason = !settings.recompute_is_auto ? "" : fits ? " (auto: the least that fits)" : " (auto: none fits)";
+  return fmt::format("recompute   {}{}\n", recompute_mode(settings.recompute_segment), reason);
 }
 
 void add_data(const RunSetup& setup, TrainPlanReport& plan) {
@@ -371,7 +371,7 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
            ? fmt::format("the largest that fits {} is {}\n", format_bytes(plan.limit_bytes), plan.largest_micro_batch)
            : fmt::format("not even one fits {}\n", format_bytes(plan.limit_bytes)));
   plan.text += micro_batch_reason(settings, plan.largest_micro_batch);
-  plan.text += recomputation_text(settings);
+  plan.text += recomputation_text(settings, plan.fits);
   plan.text += fmt::format("data        {}\ndisk        {}\n", plan.data_text, plan.disk_text);
   plan.text += classes_text(r["parameter_classes"]) + memory_text(r["memory"], target.has_own_memory) +
                micro_batches_text(r["micro_batches"], settings.micro_batch_sequences);

@@ -34,6 +34,8 @@ struct Resolved {
 
 Resolved resolve(const TrainCommand& command) {
   if (!command.overrides.empty() && !command.resume) throw Error(ErrorKind::usage, "--override needs --resume");
+  if (command.resume && command.out.empty())
+    throw Error(ErrorKind::usage, "--resume needs --out, the run to go on with");
   Resolved resolved;
   if (command.resume && !command.out.empty() && is_run_directory(command.out)) {
     ResumedConfig resumed =

@@ -76,13 +76,14 @@ class TrainingRun {
     try {
       while (goes_on && continue_run()) {
       }
-    } catch (...) {
+      progress_.finish();
+      if (!stop_is_urgent()) save();
+    } catch (const std::exception& problem) {
       // Damaged data, or samples that cannot be made, must not cost the steps done so far.
       if (is_whole_ && !stop_is_urgent()) save_despite_error();
+      log_failure(problem);
       throw;
     }
-    progress_.finish();
-    if (!stop_is_urgent()) save();
     say_what_looks_wrong();
     directory_.log_event("end", {{"status", names_of(outcome_.status).event}, {"step", outcome_.step}});
     directory_.sync();
@@ -354,6 +355,16 @@ class TrainingRun {
       save();
     } catch (const std::exception& problem) {
       log::error("step {} could not be saved: {}", outcome_.step, problem.what());
+    }
+  }
+
+  /// Where the disk is full the line is lost; the error itself is not.
+  void log_failure(const std::exception& problem) {
+    try {
+      directory_.log_event("end", {{"status", "failed"}, {"step", outcome_.step}, {"error", problem.what()}});
+      directory_.sync();
+    } catch (const std::exception& second) {
+      log::debug("events.jsonl lacks the end of the run: {}", second.what());
     }
   }
 

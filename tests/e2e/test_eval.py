@@ -127,6 +127,7 @@ class Texts(EvalTest):
         self.assertIn(f"{results['nats_per_token']:.6f}", done.stdout)
         alone = json.loads(self.check(NAME, self.dir / "run", "--text", self.dir / "corpus.txt", "--json", "--threads", 1,
                                       "--batch-tokens", 7).stdout)
+        self.check(NAME, self.dir / "run", "--text", self.dir / "corpus.txt", "--batch-tokens", 10**9)  # room for the text only
         self.assertAlmostEqual(alone["nats_per_token"], results["nats_per_token"], places=6)
         self.check(NAME, self.dir / "run", "--text", self.dir / "corpus.txt", "--out", self.dir / "ppl.json", code=2)
         self.check(NAME, self.dir / "run", "--text", self.dir / "corpus.txt", "--out", self.dir / "corpus.txt", "--force", code=2)
@@ -231,6 +232,9 @@ class Misuse(EvalTest):
         done = run(NAME, self.dir / "hf", "--tasks", "sciq", "--data", self.dir / "bench", "--report", self.dir / "nan.json")
         self.assertEqual(done.returncode, 5, done.stderr)
         self.assertIn("sciq: 36 log-likelihoods are NaN", done.stderr)
+        self.assertIn("error: sciq", run(NAME, self.dir / "hf", "--tasks", "sciq", "--data", self.dir / "bench", "--quiet").stderr)
+        text = run(NAME, self.dir / "hf", "--text", self.dir / "corpus.txt", "--quiet")
+        self.assertEqual((text.returncode, "error: the model gives NaN" in text.stderr), (5, True), text.stderr)
         self.assertEqual(json.loads((self.dir / "nan.json").read_text())["results"]["keel"]["nan_requests"]["sciq"], 36)
 
     def test_a_stop_signal_ends_it(self):

@@ -96,7 +96,7 @@ class Text(Generate):
         self.assertEqual(line["finish_reason"], "context")
         self.assertEqual(len(line["tokens"]), 9 - line["prompt_tokens"] + 1)  # the last one needs no position
         self.assertIn("warning: 1 of 1 continuations ended where the model's context of 9 tokens is full", result.stderr)
-        result = self.generate("--prompt", " a", "--prompt", " a" * 9, model=short, code=2)
+        result = self.generate("--prompt", " a", "--prompt", " a" * 9, "--num", "3", model=short, code=2)
         self.assertRegex(result.stderr, r"\d+ tokens leave no room in a context of 9 \(prompt 2\)")
 
     def test_bos_as_the_tokenizer_says(self):

@@ -105,7 +105,8 @@ class StepProfile(TrainTest):
 
     def test_misuse(self):
         for extra, said in ((["--profile-steps", "3"], "--profile-steps needs --profile"), (["--profile", "--profile-steps", "0"], "--profile-steps"),
-                            (["--profile", "--plan"], "give one of them"), (["--profile", "--plan-device", "h200"], "--plan-device needs --plan")):
+                            (["--profile", "--plan"], "give one of them"), (["--profile", "--resume"], "--resume needs --out"),
+                            (["--profile", "--plan-device", "h200"], "--plan-device needs --plan")):
             with self.subTest(extra=extra):
                 self.assertIn(said, self.check("keel-train", *self.arguments_without_run(), *extra, code=2).stderr)
 

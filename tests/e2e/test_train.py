@@ -578,6 +578,9 @@ class Misuse(TrainTest):
         wide[-1] = "4"
         result = self.train(extra=wide + ["--resume"], code=4, preexec_fn=limit)
         self.assertIn("step-00000004", result.stderr)
+        end = read_lines(self.dir / "run" / "events.jsonl")[-1]
+        self.assertEqual((end["event"], end["status"], end["step"]), ("end", "failed", 4))
+        self.assertIn("step-00000004", end["error"])
         self.assertEqual(self.weights("run", 2), kept)
         self.assertEqual(sorted(p.name for p in (self.dir / "run" / "checkpoints").iterdir()), ["step-00000002"])
         self.train(extra=wide + ["--resume"])

@@ -12,7 +12,7 @@ __device__ inline unsigned narrowed(float value) {
 __device__ inline void store1(Bf16* to, float value) {
   to->bits = static_cast<uint16_t>(narrowed(value));
 }
-__device__ inline void store4(Bf16* to, float4 v) {
+__device__ inline void store4_global(Bf16* to, float4 v) {
   *reinterpret_cast<uint2*>(to) = make_uint2(narrowed(v.x) | narrowed(v.y) << 16, narrowed(v.z) | narrowed(v.w) << 16);
 }
 

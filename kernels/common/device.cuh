@@ -128,6 +128,21 @@ __device__ inline void store4(__nv_bfloat16* to, float4 values) {
   *reinterpret_cast<uint2*>(to) = make_uint2(pack_bf16(values.x, values.y), pack_bf16(values.z, values.w));
 }
 
+/// store4 to global memory, which stays one access: of a plain store the compiler makes four where it has taken the values
+/// apart.
+__device__ inline void store4_global(float* to, float4 values) {
+#if defined(KEEL_CUDA_ON_CPU)
+  store4(to, values);
+#else
+  asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to), "f"(values.x), "f"(values.y), "f"(values.z),
+               "f"(values.w)
+               : "memory");
+#endif
+}
+__device__ inline void store4_global(__nv_bfloat16* to, float4 values) {
+  store4(to, values);
+}
+
 __device__ inline float load1(const float* from) {
   return *from;
 }

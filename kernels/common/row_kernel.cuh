@@ -75,7 +75,7 @@ struct Columns {
   template <class T>
   __device__ void store(T* row, float4 values) const {
     if constexpr (kWide) {
-      if (count > 0) store4(row + c, values);
+      if (count > 0) store4_global(row + c, values);
     } else {
       if (count > 0) store1(row + c, values.x);
       if (count > 1) store1(row + c + 1, values.y);

@@ -9,8 +9,17 @@
 #include <string_view>
 
 #include "keel/base/error.h"
+#include "keel/kernels/common/context.h"
 
 namespace keel::bench {
+
+/// cpu, cuda or cuda-emulated.
+inline DeviceChoice device_named(const std::string& name) {
+  if (name == "cpu") return {};
+  if (name == "cuda") return {.device = Device::cuda};
+  if (name == "cuda-emulated") return {.device = Device::cuda, .backend = CudaBackend::emulated};
+  throw Error(ErrorKind::usage, "--device is cpu, cuda or cuda-emulated", name);
+}
 
 /// Replaces defaults, texts or whole numbers, by what the command line says as --NAME VALUE, then run(options); the exit
 /// code.

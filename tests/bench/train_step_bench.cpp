@@ -1,9 +1,11 @@
 // A whole training step against its matrix products run alone in the same process, and where its time goes. One JSON line:
 //   train_step_bench [--sublayers 64] [--width 256] [--sequence 256] [--tokens 2048] [--vocab 8192] [--scheme keel]
 //   [--threads N] [--steps 5] [--seconds 0] [--recompute none] [--activations fp32] [--micro all|auto|N] [--products 1]
+//   [--device cpu]
 // At least `steps` steps, and more until they have taken `seconds`, 50 at most; before each the products are measured.
 // --products 0 leaves that out, and the machine's limits: the peak of memory is then that of training alone. operations
-// and overhead are of the step of median time.
+// and overhead are of the step of median time. On a GPU products are not timed (--products 0), and device_bytes is what its
+// memory lost to the run, planned_device_bytes what the plan says.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,9 +17,11 @@
 #include "keel/base/process.h"
 #include "keel/data/token_shards.h"
 #include "keel/kernels/common/operation_profile.h"
+#include "keel/kernels/memory/memory.h"
 #include "keel/model/flops.h"
 #include "keel/train/step_profile.h"
 #include "keel/train/throughput.h"
+#include "keel/train/train_memory.h"
 #include "keel/train/trainer.h"
 #include "train_bench.h"
 
@@ -30,11 +34,14 @@ struct Measured {
   std::vector<StepTimes> steps;
   std::vector<double> step_seconds, product_rates;
   ProcessMemory memory;
+  int64_t device_bytes = 0, planned_device_bytes = 0;
 };
 
 Measured measure(Context& ctx, const TrainSettings& s, const BatchReader& reader, const nlohmann::json& a) {
   Measured found;
   OperationProfile profile;
+  const bool on_gpu = ctx.device() == Device::cuda;
+  const int64_t free_before = on_gpu ? free_device_bytes(ctx) : 0;
   Trainer trainer(ctx, s, reader, nullptr);
   trainer.initialise();
   trainer.step(0);
@@ -52,6 +59,10 @@ Measured measure(Context& ctx, const TrainSettings& s, const BatchReader& reader
   }
   if (a["products"] != 0) found.product_rates.push_back(measure_product_rate(ctx, s, 0.3));
   found.memory = process_memory();
+  if (on_gpu) {
+    found.device_bytes = free_before - free_device_bytes(ctx);
+    found.planned_device_bytes = estimate_device_memory(ctx, trainer.memory()).total_bytes();
+  }
   return found;
 }
 
@@ -70,12 +81,18 @@ int run(nlohmann::json a) {
   const TrainSettings s = bench::settings_of(a);
   const bench::RandomTokens tokens(s.tokens_per_step() * 20 + 1, s.model.vocab_size);
   const BatchReader reader(*open_token_data(tokens.path(), DataFormat::nanogpt).train, s.data);
-  Context ctx(a["threads"]);
+  Context ctx(bench::device_named(a["device"]), a["threads"]);
+  if (ctx.device() == Device::cuda) a["products"] = 0;
   const double flops = train_flops_per_token(s.model, s.sequence_length()) * static_cast<double>(s.tokens_per_step());
   const Measured found = measure(ctx, s, reader, a);
   const double step = median(found.step_seconds);
   a["anonymous_bytes"] = found.memory.anonymous_bytes;
   a["peak_resident_bytes"] = found.memory.peak_resident_bytes;
+  if (ctx.device() == Device::cuda) {
+    a["device_name"] = ctx.name();
+    a["device_bytes"] = found.device_bytes;
+    a["planned_device_bytes"] = found.planned_device_bytes;
+  }
   a["micro_batch_sequences"] = s.micro_batch_sequences;
   a["timed_steps"] = found.steps.size();
   a["step_seconds"] = step;
@@ -119,6 +136,7 @@ int main(int argc, char** argv) {
                       {"recompute", "none"},
                       {"activations", "fp32"},
                       {"micro", "all"},
-                      {"products", 1}};
+                      {"products", 1},
+                      {"device", "cpu"}};
   return keel::bench::run_with_options(argc, argv, std::move(a), keel::run);
 }

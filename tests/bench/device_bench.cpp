@@ -18,6 +18,7 @@
 #include "keel/base/median.h"
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/attention/attention.h"
+#include "keel/kernels/attention/attention_cuda.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/cuda_device.h"
 #include "keel/kernels/common/operation_profile.h"
@@ -100,18 +101,25 @@ class Bench {
  public:
   Bench(Context& ctx, const nlohmann::json& options) : ctx(ctx), options_(options) {}
 
-  bool wants(const std::string& name) const { return name.starts_with(options_["only"].get<std::string>()); }
+  /// Whether --only begins with the name of a group of operations, or is nothing.
+  bool wants(const std::string& group) const {
+    const auto only = options_["only"].get<std::string>();
+    return only.empty() || only.starts_with(group);
+  }
 
-  /// `bytes` 0: what the operation itself says that it moves.
-  void run(const std::string& name, int64_t rows, int64_t d, const std::function<void()>& work, double bytes = 0) {
+  /// `least`: where the operation itself does not say what it has to do.
+  void run(const std::string& name, int64_t rows, int64_t d, const std::function<void()>& work,
+           OperationCost least = {}) {
+    if (!name.starts_with(options_["only"].get<std::string>())) return;
     OperationProfile profile;
     ctx.set_profile(&profile);
     work();
     ctx.synchronize();
     ctx.set_profile(nullptr);
-    double flops = 0, counted = 0;
-    for (const auto& [operation, totals] : profile.totals()) flops += totals.flops, counted += totals.bytes;
-    if (bytes == 0) bytes = counted;
+    double flops = 0, bytes = 0;
+    for (const auto& [operation, totals] : profile.totals()) flops += totals.flops, bytes += totals.bytes;
+    if (least.bytes > 0) bytes = least.bytes;
+    if (least.flops > 0) flops = least.flops;
     int64_t runs = 0;
     const std::vector<double> seconds = measure(work, runs);
     nlohmann::json line = {{"op", name},
@@ -153,8 +161,8 @@ void bench_copy(Bench& b, int64_t rows, int64_t d) {
   Operands o(b.ctx);
   const View<float, 3> from(o.floats(rows * d), {1, rows, d});
   const View<float, 2> to = o.matrix(rows, d);
-  b.run(
-      "copy", rows, d, [&] { sum_products(b.ctx, from, to, false); }, 2.0 * static_cast<double>(rows * d * kFloat));
+  b.run("copy", rows, d, [&] { sum_products(b.ctx, from, to, false); },
+        {.bytes = 2.0 * static_cast<double>(rows * d * kFloat)});
 }
 
 void bench_product(Bench& b, int64_t rows, int64_t d) {
@@ -265,22 +273,82 @@ void bench_cross_entropy(Bench& b, int64_t rows, int64_t d, int64_t vocab) {
   b.run("cross_entropy", rows, d, [&] { cross_entropy(b.ctx, loss); });
 }
 
-void bench_attention(Bench& b, int64_t rows, int64_t heads, int64_t head_dim, int64_t length) {
+/// Whole sequences of one length, attended causally: sizes and the least work.
+struct AttentionSizes {
+  int64_t rows, heads, head_dim, length;
+
+  std::string name(const char* suffix) const {
+    return fmt::format("attention_{}x{}_head_{}{}", rows / length, length, head_dim, suffix);
+  }
+  int64_t width() const { return heads * head_dim; }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(head_dim)); }
+  std::vector<int32_t> begins() const {
+    std::vector<int32_t> begins;
+    for (int64_t n = 0; n <= rows; n += length) begins.push_back(static_cast<int32_t>(n));
+    return begins;
+  }
+  /// Two products forward, five backward, over half of the square.
+  OperationCost cost(int products, int matrices, int64_t element_bytes) const {
+    return {.flops = static_cast<double>(products * rows * width() * (length + 1)),
+            .bytes = static_cast<double>(matrices * rows * width() * element_bytes)};
+  }
+};
+
+void bench_attention(Bench& b, const AttentionSizes& a) {
   Operands o(b.ctx);
-  std::vector<int32_t> begins;
-  for (int64_t n = 0; n <= rows; n += length) begins.push_back(static_cast<int32_t>(n));
-  const auto cu_seqlens = o.copy(begins);
-  const auto q = o.heads(rows, heads, head_dim), k = o.heads(rows, heads, head_dim), v = o.heads(rows, heads, head_dim);
-  const auto out = o.heads(rows, heads, head_dim), d_out = o.heads(rows, heads, head_dim);
-  const auto dq = o.heads(rows, heads, head_dim), dk = o.heads(rows, heads, head_dim),
-             dv = o.heads(rows, heads, head_dim);
-  const auto lse = o.matrix(heads, rows), delta = o.matrix(heads, rows);
-  const float scale = 1 / std::sqrt(static_cast<float>(head_dim));
-  const std::string name = fmt::format("attention_{}x{}_head_{}", rows / length, length, head_dim);
-  b.run(name, rows, heads * head_dim,
-        [&] { attention(b.ctx, q, {.keys = k, .values = v}, cu_seqlens, scale, 0, out, lse); });
-  b.run(name + "_backward", rows, heads * head_dim,
-        [&] { attention_backward(b.ctx, d_out, q, k, v, out, lse, cu_seqlens, scale, 0, dq, dk, dv, delta); });
+  const auto cu_seqlens = o.copy(a.begins());
+  const auto make = [&] { return o.heads(a.rows, a.heads, a.head_dim); };
+  const auto q = make(), k = make(), v = make(), out = make(), d_out = make(), dq = make(), dk = make(), dv = make();
+  const auto lse = o.matrix(a.heads, a.rows), delta = o.matrix(a.heads, a.rows);
+  b.run(
+      a.name(""), a.rows, a.width(),
+      [&] { attention(b.ctx, q, {.keys = k, .values = v}, cu_seqlens, a.scale(), 0, out, lse); }, a.cost(2, 4, kFloat));
+  b.run(
+      a.name("_backward"), a.rows, a.width(),
+      [&] { attention_backward(b.ctx, d_out, q, k, v, out, lse, cu_seqlens, a.scale(), 0, dq, dk, dv, delta); },
+      a.cost(5, 8, kFloat));
+}
+
+/// By tensor cores; of a GPU alone.
+void bench_attention_bf16(Bench& b, const AttentionSizes& a) {
+  Operands o(b.ctx);
+  const auto cu_seqlens = o.copy(a.begins());
+  const auto make = [&] {
+    const std::vector<Bf16> values(a.rows * a.width(), Bf16{0x3e80});  // 0.25
+    return CudaHeadRows<Bf16>{o.copy(values).data(), a.width(), a.head_dim};
+  };
+  const auto read = [](const CudaHeadRows<Bf16>& rows) {
+    return CudaHeadRows<const Bf16>{rows.data, rows.row_stride, rows.head_stride};
+  };
+  const auto q = make(), k = make(), v = make(), out = make(), d_out = make(), dq = make(), dk = make(), dv = make();
+  const auto lse = o.matrix(a.heads, a.rows), delta = o.matrix(a.heads, a.rows);
+  const CudaAttentionSizes sizes{.sequences = a.rows / a.length,
+                                 .tokens = a.rows,
+                                 .heads = a.heads,
+                                 .kv_heads = a.heads,
+                                 .head_dim = a.head_dim,
+                                 .cu_seqlens = cu_seqlens.data(),
+                                 .scale = a.scale(),
+                                 .window = 0};
+  const CudaAttentionForward<Bf16> forward{
+      .sizes = sizes, .q = read(q), .k = read(k), .v = read(v), .out = out, .lse = lse.data(), .pages = {}};
+  const CudaAttentionBackward<Bf16> backward{.sizes = sizes,
+                                             .d_out = read(d_out),
+                                             .q = read(q),
+                                             .k = read(k),
+                                             .v = read(v),
+                                             .out = read(out),
+                                             .dq = dq,
+                                             .dk = dk,
+                                             .dv = dv,
+                                             .lse = lse.data(),
+                                             .delta = delta.data()};
+  b.run(
+      a.name("_bf16"), a.rows, a.width(), [&] { cuda::attention_forward_bf16(b.ctx.queue(), forward); },
+      a.cost(2, 4, sizeof(Bf16)));
+  b.run(
+      a.name("_bf16_backward"), a.rows, a.width(), [&] { cuda::attention_backward_bf16(b.ctx.queue(), backward); },
+      a.cost(5, 8, sizeof(Bf16)));
 }
 
 int run(nlohmann::json a) {
@@ -309,11 +377,14 @@ int run(nlohmann::json a) {
   for (int64_t width : {d, 4 * d}) part("seam", [&] { bench_seam(b, rows, width); });
   part("rms_norm", [&] { bench_norms(b, rows, d); });
   part("swiglu", [&] { bench_swiglu(b, rows, 3 * d); });
-  part("attention",
-       [&] { bench_attention(b, rows, std::max<int64_t>(1, d / 64), 64, std::min<int64_t>(1024, length)); });
-  part("attention", [&] { bench_attention(b, rows, std::max<int64_t>(1, d / 128), 128, length); });
+  const AttentionSizes attentions[] = {{rows, std::max<int64_t>(1, d / 64), 64, std::min<int64_t>(1024, length)},
+                                       {rows, std::max<int64_t>(1, d / 128), 128, length}};
+  for (const AttentionSizes& sizes : attentions) {
+    part("attention", [&] { bench_attention(b, sizes); });
+    if (ctx.device() == Device::cuda) part("attention", [&] { bench_attention_bf16(b, sizes); });
+  }
   part("cross_entropy", [&] { bench_cross_entropy(b, rows, d, vocab); });
-  part("adamw", [&] { bench_optimiser(b, 16 * rows * d); });
+  if (b.wants("adamw") || b.wants("grad_norm")) bench_optimiser(b, 16 * rows * d);
   part("rope", [&] { bench_rope(b, rows, d, length); });
   part("embedding", [&] { bench_embedding(b, rows, d, vocab); });
   return 0;

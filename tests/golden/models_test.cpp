@@ -21,10 +21,11 @@ namespace fs = std::filesystem;
 
 constexpr double kLogitTolerance = 1e-4;
 
-/// Folders of models: those beside this file, the larger test data, and one that a peer has just written
+/// Folders of models: those beside this file (KEEL_GOLDEN_FOLDER where they have moved), the larger test data, and one that a peer has just written
 /// (tests/peers/run.sh).
 std::vector<fs::path> model_folders() {
-  std::vector<fs::path> bases{fs::path(KEEL_GOLDEN_FOLDER) / "models"};
+  const char* moved = std::getenv("KEEL_GOLDEN_FOLDER");
+  std::vector<fs::path> bases{fs::path(moved != nullptr ? moved : KEEL_GOLDEN_FOLDER) / "models"};
   if (const char* data = std::getenv("KEEL_TEST_DATA")) bases.push_back(fs::path(data) / "golden" / "models");
   if (const char* peer = std::getenv("KEEL_PEER_MODELS")) bases.push_back(peer);
   std::vector<fs::path> folders;

@@ -133,7 +133,8 @@ struct RowInRegisters {
 /// above. Values are read again when they are wanted again.
 template <bool kWide_>
 struct RowInLoops {
-  static constexpr int kGroups = 0, kTeams = 1, kMostThreads = 512;
+  static constexpr int kGroups = 0, kTeams = 1;
+  static constexpr int kMostThreads = 1024;  ///< 512 run; bounds of these make ptxas of nvcc 13 spill a register
   static constexpr bool kWide = kWide_;
 };
 

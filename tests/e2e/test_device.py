@@ -1,0 +1,107 @@
+"""The tools on a GPU, which the emulated device stands for: the same numbers as on the CPU, runs that go on there and back."""
+import json
+import os
+import unittest
+
+from keel_files import read_lines
+from keel_tools import run
+from test_train import TrainTest
+
+
+def doctor():
+    return json.loads(run("keel-train", "--doctor", "--json").stdout)
+
+
+@unittest.skipUnless(doctor()["cuda_emulated"] == "built in", "this build has no emulated device")
+class Emulated(TrainTest):
+    DEVICE = ["--device", "cuda-emulated"]
+
+    def emulated(self, out="device", extra=(), code=0, **emulation):
+        environment = {**os.environ, **{f"KEEL_EMULATION_{name.upper()}": value for name, value in emulation.items()}}
+        return self.train(out, [*self.DEVICE, *extra], code=code, env=environment)
+
+    def losses(self, out):
+        return [line["loss"] for line in self.metrics(out) if "loss" in line]
+
+    def assert_close(self, found, expected, tolerance):
+        self.assertEqual(len(found), len(expected))
+        for a, b in zip(found, expected):
+            self.assertLess(abs(a - b), tolerance * abs(b))
+
+    def test_training_follows_the_cpu(self):
+        for scheme in ("keel", "pre", "post", "olmo2", "admin", "layerscale"):
+            with self.subTest(scheme=scheme):
+                extra = ["--set", f"model.residual_scheme={scheme}"]
+                self.train(f"{scheme}-cpu", extra)
+                self.emulated(f"{scheme}-device", extra)
+                self.assert_close(self.losses(f"{scheme}-device"), self.losses(f"{scheme}-cpu"), 2e-5)
+                for line, expected in zip(self.metrics(f"{scheme}-device"), self.metrics(f"{scheme}-cpu")):
+                    self.assertEqual(line["step"], expected["step"])
+                    if "val_loss" in line:
+                        self.assertLess(abs(line["val_loss"] - expected["val_loss"]), 2e-5 * expected["val_loss"])
+
+    def test_recomputation_and_bf16_activations(self):
+        self.emulated("kept")
+        for mode in ("branch", "block", "every:2"):
+            self.emulated(mode, ["--set", f"train.recompute={mode}"])
+            self.assertEqual(self.metrics(mode), self.metrics("kept"))
+        self.emulated("rounded", ["--set", "train.activations=bf16"])
+        self.train("rounded-cpu", ["--set", "train.activations=bf16"])
+        self.assert_close(self.losses("rounded"), self.losses("rounded-cpu"), 1e-4)
+
+    def test_the_same_bits_whatever_the_order(self):
+        """Of threads and blocks, with work that runs as late as it may, and no look of the host into the device's memory."""
+        self.emulated("plain", ["--steps", "6"])
+        for name, emulation in (("reverse", {"order": "reverse"}), ("random", {"order": "random", "seed": "5"}),
+                                ("lazy", {"streams": "lazy"}), ("guarded", {"guard": "1"})):
+            with self.subTest(name):
+                self.emulated(name, ["--steps", "6"], **emulation)
+                self.assertEqual(self.metrics(name), self.metrics("plain"))
+                self.assertEqual(self.weights(name, 6), self.weights("plain", 6))
+
+    def test_a_run_goes_on_with_the_same_bits(self):
+        self.emulated("whole")
+        self.emulated("run", ["--steps", "5"])
+        self.emulated("run", ["--steps", "12", "--resume"])
+        self.assertEqual(self.weights("run", 12), self.weights("whole", 12))
+        self.assertEqual(self.losses("run"), self.losses("whole"))
+
+    def test_a_run_moves_between_cpu_and_device(self):
+        self.train("cpu")
+        self.emulated("there", ["--steps", "5"])
+        self.train("there", ["--steps", "12", "--resume", "--device", "cpu"])
+        self.train("back", ["--steps", "5", "--device", "cpu"])
+        self.emulated("back", ["--steps", "12", "--resume"])
+        for name in ("there", "back"):
+            self.assert_close(self.losses(name), self.losses("cpu"), 2e-5)
+
+    def test_profiles_and_gradients(self):
+        for out, train in (("cpu", self.train), ("device", self.emulated)):
+            train(out, ["--set", "train.profile_every=6"])
+        found, expected = (read_lines(self.dir / out / "profile.jsonl") for out in ("device", "cpu"))
+        self.assertEqual(len(found), len(expected))
+        for a, b in zip(found, expected):
+            for key in ("stream_rms", "stream_gradient_norm", "branch_rms"):
+                self.assert_close(a[key], b[key], 1e-4)
+
+    def test_what_does_not_fit(self):
+        result = self.emulated("small", code=6, memory="1000000")
+        self.assertIn("fit", result.stderr)
+        self.assertFalse((self.dir / "small").exists())
+
+
+class Absent(TrainTest):
+    @unittest.skipIf(doctor()["cuda_devices"] > 0, "there is a GPU")
+    def test_no_gpu_is_one_line(self):
+        for device in ("cuda", "cuda:3"):
+            result = self.train(extra=["--device", device], code=6)
+            self.assertIn("--device cpu runs everywhere", result.stderr)
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_names(self):
+        for device in ("gpu", "cuda:x", "cuda:-1", "cpu:0"):
+            self.assertIn("--device", self.train(extra=["--device", device], code=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

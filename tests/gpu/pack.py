@@ -17,6 +17,8 @@ PROGRAMS = ("keel-train", "kernels_test", "golden_test", "device_bench", "train_
 LIBRARIES = ("libkeel.so.0", "libkeel_tokenizer.so.0", "libkeel_eval.so.0", "libkeel_cuda_emulated.so")
 # What every machine has, or has to have of its own.
 OF_THE_SYSTEM = re.compile(r"^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|cuda|cudart|cublas|cublasLt)\.so.*)$")
+# Of this system's C library, for a machine with an older one.
+C_LIBRARY = ("ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "libresolv.so.2")
 MOST_BYTES = 64 << 20
 
 
@@ -39,7 +41,7 @@ def copy_stripped(source, target):
 def newest_symbols(folder):
     """The newest glibc that anything packed asks for."""
     versions = set()
-    for file in [*folder.glob("bin/*"), *folder.glob("lib/*")]:
+    for file in [*folder.glob("bin/*"), *folder.glob("lib/*.so*")]:
         text = subprocess.run(["objdump", "-T", file], capture_output=True, text=True).stdout
         versions |= {tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", text)}
     return ".".join(map(str, max(versions)))
@@ -77,10 +79,13 @@ def main():
         if backend:
             copy_stripped(backend, folder / "lib/libkeel_cuda.so")
         environment = dict(os.environ, LD_LIBRARY_PATH=str(folder / "lib"))
-        for file in [*folder.glob("bin/*"), *folder.glob("lib/*")]:
+        for file in [*folder.glob("bin/*"), *folder.glob("lib/*.so*")]:
             for library, found in needed_libraries(file, environment).items():
                 if not (folder / "lib" / library).exists():
                     shutil.copy(pathlib.Path(found).resolve(), folder / "lib" / library)
+        (folder / "lib/c").mkdir()
+        for library in C_LIBRARY:
+            shutil.copy(pathlib.Path("/lib/x86_64-linux-gnu" if library[:2] != "ld" else "/lib64", library).resolve(), folder / "lib/c" / library)
         for script in ("run_steps.py", "training.py", "torch_speed.py"):
             shutil.copy(here / script, folder / script)
         shutil.copytree(root / "tests/golden/models", folder / "data/built-in/models")
@@ -92,7 +97,7 @@ def main():
         write_inputs(folder / "data")
         expected = {}
         for device in ("cpu", "cuda-emulated"):
-            expected[device] = train_losses(folder, folder / "scratch", device, environment)
+            expected[device] = train_losses([folder / "bin/keel-train"], folder / "data", folder / "scratch", device, environment)
         shutil.rmtree(folder / "scratch")
         commit = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
         (folder / "data/expected.json").write_text(json.dumps({"commit": commit, "losses": expected}))

@@ -16,7 +16,7 @@ import time
 
 import training
 
-# FLOPs that the emulated device has no need to be fast for.
+# Sizes of the operations, and those of rehearsals and sanitizers.
 FULL = {"rows": 8192, "width": 1024, "vocab": 32768, "sequence": 2048, "product": 8192, "milliseconds": 100}
 SMALL = {"rows": 128, "width": 128, "vocab": 512, "sequence": 64, "product": 128, "milliseconds": 0}
 MODELS = [{"sublayers": 64, "width": 1024, "sequence": 1024, "tokens": 8192, "vocab": 32768, "micro": "auto", "steps": 5},
@@ -65,8 +65,21 @@ class Session:
         self.environment = dict(os.environ, LD_LIBRARY_PATH=":".join(folders + os.environ.get("LD_LIBRARY_PATH", "").split(":")).strip(":"),
                                 KEEL_TEST_DEVICE=device, KEEL_TEST_DATA=str(files / "data"), KEEL_GOLDEN_FOLDER=str(files / "data/built-in"), TMPDIR=str(self.scratch))
         out.mkdir(parents=True, exist_ok=True)
+        self.loader = self.find_loader(folders)
         self.sizes = SMALL if self.is_rehearsal else FULL
         self.speeds = []
+
+    def find_loader(self, folders):
+        """What programs are started by where the C library is older than theirs: the loader that is packed, with its own."""
+        asked = [str(self.files / "bin/device_bench"), "--only", "none", "--device", "cpu"]
+        plain = subprocess.run(asked, capture_output=True, text=True, env=self.environment)
+        if "GLIBC_" not in plain.stderr and not os.environ.get("KEEL_GPU_OWN_LOADER"):
+            return []
+        folder = str(self.files / "lib/c")
+        return [folder + "/ld-linux-x86-64.so.2", "--library-path", ":".join([folder, *folders])]
+
+    def program(self, name):
+        return [*self.loader, self.files / "bin" / name]
 
     def write(self, step, status, **values):
         line = {"step": step, "status": status, **values}
@@ -99,7 +112,7 @@ class Session:
 
     def bench(self, timeout, *extra, **sizes):
         options = {"device": self.device, **self.sizes, **sizes}
-        command = [self.files / "bin/device_bench", *extra]
+        command = [*self.program("device_bench"), *extra]
         for name, value in options.items():
             command += [f"--{name}", value]
         return command, timeout
@@ -117,7 +130,7 @@ def device(s):
     found = json_lines(output)
     if code != 0 or not found:
         raise Failed("timed out" if cut else output.strip()[-400:])
-    values = {"device": found[0], "cublas_folders": find_cublas()}
+    values = {"device": found[0], "cublas_folders": find_cublas(), "own_loader": bool(s.loader)}
     expected = json.loads((s.files / "data/expected.json").read_text())
     values["commit"] = expected["commit"]
     if shutil.which("nvidia-smi"):
@@ -129,7 +142,7 @@ def device(s):
 
 
 def gtest(s, program, timeout, *arguments):
-    code, output, cut = s.run([s.files / "bin" / program, *arguments], timeout)
+    code, output, cut = s.run([*s.program(program), *arguments], timeout)
     passed = re.findall(r"^\[       OK \] (\S+)", output, re.M)
     failed = sorted(set(re.findall(r"^\[  FAILED  \] ([^\s,]+)", output, re.M)) - {"tests"})
     skipped = len(set(re.findall(r"^\[  SKIPPED \] ([^\s,]+)", output, re.M)))
@@ -160,13 +173,16 @@ def worst_difference(a, b):
 def train(s):
     expected = json.loads((s.files / "data/expected.json").read_text())["losses"]
     try:
-        got = training.train_losses(s.files, s.scratch / "run", s.device, s.environment, 30)
-        again = training.train_losses(s.files, s.scratch / "again", s.device, s.environment, 30)
-        resume = training.resume_differs(s.files, s.scratch / "resume", s.device, s.environment, 30)
-        cpu = training.train_losses(s.files, s.scratch / "cpu", "cpu", s.environment, 30)
+        programs = s.program("keel-train"), s.files / "data"
+        timeout = 100 if s.is_rehearsal else 20
+        run, again = s.scratch / "run", s.scratch / "again"
+        got = training.train_losses(*programs, run, s.device, s.environment, timeout)
+        training.train_losses(*programs, again, s.device, s.environment, timeout)
+        resume = training.resume_differs(*programs, run, s.device, s.environment, timeout)
+        cpu = training.train_losses(*programs, s.scratch / "cpu", "cpu", s.environment, timeout)
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as problem:
         raise Failed(str(problem))
-    values = {"losses": got, "second_run_differs": got != again, "resume_differs": resume,
+    values = {"losses": got, "second_run_differs": training.digest(run) != training.digest(again), "resume_differs": resume,
               "difference_to_cpu_here": worst_difference(got, cpu)}
     for name, losses in expected.items():
         values[f"difference_to_packed_{name}"] = worst_difference(got, losses)
@@ -220,7 +236,7 @@ def speed(s):
 def models(s):
     _, product = ceilings(s.speeds)
     for model in SMALL_MODELS if s.is_rehearsal else MODELS:
-        command = [s.files / "bin/train_step_bench", "--device", s.device, "--products", "0"]
+        command = [*s.program("train_step_bench"), "--device", s.device, "--products", "0"]
         for name, value in model.items():
             command += [f"--{name}", value]
         begin = time.monotonic()

@@ -49,6 +49,8 @@ measure("copy", 8 * rows, d, lambda: y.copy_(x))
 n = sizes["product"]
 a, b = random(n, n), random(n, n)
 measure("product", n, n, lambda: a @ b.T)
+a, b = a.bfloat16(), b.bfloat16()
+measure("product_bf16", n, n, lambda: a @ b.T)
 del x, y, a, b
 
 x, w, g = random(rows, d, grad=True), random(d, grad=True), random(rows, d)
@@ -77,12 +79,13 @@ measure("swiglu_backward", rows, 3 * d, lambda: torch.autograd.grad(out, (gate, 
 length = min(sizes["sequence"], rows)
 for head_dim, tokens in ((64, min(1024, length)), (128, length)):
     heads, batch = max(1, d // head_dim), rows // tokens
-    q, k, v = (random(batch, heads, tokens, head_dim, grad=True) for _ in range(3))
-    name = f"attention_{batch}x{tokens}_head_{head_dim}"
-    measure(name, rows, heads * head_dim, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    g = random(*out.shape)
-    measure(name + "_backward", rows, heads * head_dim, lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True))
+    for suffix, dtype in (("", torch.float32), ("_bf16", torch.bfloat16)):
+        q, k, v = (random(batch, heads, tokens, head_dim).to(dtype).requires_grad_() for _ in range(3))
+        name = f"attention_{batch}x{tokens}_head_{head_dim}{suffix}"
+        measure(name, rows, heads * head_dim, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        g = random(*out.shape).to(dtype)
+        measure(name + "_backward", rows, heads * head_dim, lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True))
 
 x, head, targets = random(rows, d, grad=True), random(vocab, d, grad=True), torch.randint(vocab, (rows,), device="cuda")
 measure("cross_entropy", rows, d, lambda: torch.autograd.grad(F.cross_entropy(x @ head.T, targets, reduction="sum"), (x, head)))

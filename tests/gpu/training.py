@@ -10,7 +10,7 @@ import subprocess
 STEPS = 20
 CONFIG = {"model": {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 4, "num_attention_heads": 2,
                     "num_key_value_heads": 1, "residual_scheme": "keel"},
-          "data": {"sequence_length": 64, "format": "nanogpt"},
+          "data": {"sequence_length": 32, "format": "nanogpt"},
           "train": {"steps": STEPS, "batch_sequences": 8, "micro_batch_sequences": 4, "seed": 3},
           "optimizer": {"learning_rate": 0.003},
           "schedule": {"name": "constant"},
@@ -26,8 +26,8 @@ def write_inputs(folder):
     (folder / "train.json").write_text(json.dumps(CONFIG))
 
 
-def train(files, out, device, environment, extra=(), timeout=60):
-    command = [files / "bin/keel-train", "--config", files / "data/train.json", "--data", files / "data/tokens.bin", "--out", out,
+def train(program, data, out, device, environment, extra=(), timeout=60):
+    command = [*program, "--config", data / "train.json", "--data", data / "tokens.bin", "--out", out,
                "--progress", "none", "--device", device, *extra]
     result = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, timeout=timeout)
     if result.returncode != 0:
@@ -39,9 +39,9 @@ def losses(out):
     return [line["loss"] for line in lines if "loss" in line]
 
 
-def train_losses(files, out, device, environment, timeout=60):
+def train_losses(program, data, out, device, environment, timeout=60):
     shutil.rmtree(out, ignore_errors=True)
-    train(files, out, device, environment, timeout=timeout)
+    train(program, data, out, device, environment, timeout=timeout)
     return losses(out)
 
 
@@ -51,13 +51,11 @@ def digest(out):
     return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in sorted(folder.glob("*.safetensors"))}
 
 
-def resume_differs(files, out, device, environment, timeout=60):
-    """Trains in one go and once more from half way; whether any bit of the two differs."""
-    whole, parts = out / "whole", out / "parts"
-    train(files, whole, device, environment, timeout=timeout)
+def resume_differs(program, data, whole, device, environment, timeout=60):
+    """Goes on from half way of a run that is there; whether any bit of the two differs."""
+    parts = whole.with_name(whole.name + "-parts")
     shutil.copytree(whole, parts)
-    for name in ("report.json", f"checkpoints/step-{STEPS:08d}"):
-        path = parts / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    train(files, parts, device, environment, ["--resume"], timeout)
+    shutil.rmtree(parts / f"checkpoints/step-{STEPS:08d}")
+    (parts / "report.json").unlink(missing_ok=True)
+    train(program, data, parts, device, environment, ["--resume"], timeout)
     return digest(whole) != digest(parts) or losses(whole) != losses(parts)

@@ -196,6 +196,7 @@ def sanitizers(s):
     program = find_tool("compute-sanitizer")
     if s.is_rehearsal:
         raise Skip("compute-sanitizer needs a GPU")
+    bad = []
     for tool in SANITIZERS:
         command, timeout = s.bench(20, **SMALL)
         begin = time.monotonic()
@@ -203,8 +204,11 @@ def sanitizers(s):
         summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: .*", output)
         found = re.findall(r"^=+ ((?:Invalid|Uninitialized|Barrier|Error: Race|Warning: Race|Program hit).*)", output, re.M)[:5]
         status = "failed" if code == 9 or code != 0 and not cut else "ok"
+        bad += [tool] if status == "failed" else []
         s.write(f"sanitizers {tool}", status, summary=summary, first=found, cut=cut, ops=len(json_lines(output)) - 1,
                 seconds=round(time.monotonic() - begin, 2))
+    if bad:
+        raise Failed(" ".join(bad))
     return {}
 
 
@@ -235,20 +239,24 @@ def speed(s):
 
 def models(s):
     _, product = ceilings(s.speeds)
+    bad = []
     for model in SMALL_MODELS if s.is_rehearsal else MODELS:
         command = [*s.program("train_step_bench"), "--device", s.device, "--products", "0"]
         for name, value in model.items():
             command += [f"--{name}", value]
         begin = time.monotonic()
-        code, output, cut = s.run(command, 75)
+        code, output, cut = s.run(command, 45 if model["sublayers"] <= 64 else 100)
         name = f"models {model['sublayers']}x{model['width']}"
         seconds = round(time.monotonic() - begin, 2)
         if code != 0:
+            bad.append(name)
             s.write(name, "failed", seconds=seconds, reason="timed out" if cut else output.strip()[-400:])
             continue
         found = json_lines(output)[-1]
         found["utilisation_of_product_rate"] = found["gflops_per_s"] / (product * 1e3) if product else None
         s.write(name, "ok", seconds=seconds, **{k: v for k, v in found.items() if k != "seconds"})
+    if bad:
+        raise Failed(" ".join(bad))
     return {}
 
 
@@ -286,7 +294,7 @@ def profiler(s):
         code, output, cut = s.run([program, "--clock-control", "none", "--launch-count", "6", "--csv", "--metrics", metrics, *command],
                                   timeout)
         s.write(f"profiler {line['op']}", "failed" if code != 0 else "ok", cut=cut,
-                csv=[row for row in output.splitlines() if row.startswith('"')][:60], reason=output.strip()[-200:] if code else None)
+                csv=[row for row in output.splitlines() if row.startswith('"')][:60], output=output.strip()[-200:] if code else "")
     return {}
 
 

@@ -108,7 +108,7 @@ def main():
                 archive.add(part, part.name)
         shutil.copy(here / "run.sh", out / "run.sh")
         glibc = newest_symbols(folder)
-    size = sum(f.stat().st_size for f in out.iterdir())
+    size = sum(f.stat().st_size for f in out.iterdir() if f.is_file())
     print(f"packed {size / 2**20:.1f} MiB into {out}, CUDA backend: {backend or 'none, only the emulated one'}; needs glibc {glibc}")
     if size > MOST_BYTES:
         stop(f"that is more than {MOST_BYTES >> 20} MiB")

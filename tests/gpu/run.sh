@@ -6,6 +6,7 @@
 #     --device cuda-emulated                    rehearses it without a GPU, with small sizes
 #     --limit SECONDS                           for all (345)
 #     --only STEP,STEP...                       device tests golden training sanitizers speed models torch profiler
+#   tests/gpu/run.sh rehearse FOLDER            both, into FOLDER, on the emulated device
 # Needs there: the driver, cuBLASLt 13 (a toolkit's or of PyPI's nvidia-cublas) and Python 3. torch, compute-sanitizer and ncu are
 # used where they are. A copy of this file lies in the packed folder. KEEL_BUILD: build folder to pack from, build/release;
 # KEEL_GPU_PACK: the packed folder.
@@ -21,6 +22,11 @@ command -v python3 >/dev/null || { echo "run.sh: error: Python 3 is needed" >&2;
 case ${1:-} in
   pack)
     exec python3 "$here/pack.py" --root "$here/../.." --build "${KEEL_BUILD:-$here/../../build/release}" --out "${2:-$pack}" ;;
+  rehearse)
+    [ $# -ge 2 ] || { echo "run.sh: error: rehearse FOLDER" >&2; exit 2; }
+    rm -rf "$2"
+    "$0" pack "$2"
+    exec "$2/run.sh" run "$2/out" --device cuda-emulated --limit 900 ;;
   run)
     [ $# -ge 2 ] || { echo "run.sh: error: run OUT" >&2; exit 2; }
     [ -f "$pack/keel-gpu.tar.gz" ] || { echo "run.sh: error: nothing is packed in $pack (run.sh pack)" >&2; exit 2; }
@@ -30,5 +36,5 @@ case ${1:-} in
     out=$2
     shift 2
     python3 "$files/run_steps.py" --files "$files" --out "$out" "$@" ;;
-  *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -46,7 +46,7 @@ class ScorerTest : public ::testing::Test {
     const auto N = static_cast<int64_t>(tokens.size());
     for (int32_t n = 0; n < N; ++n) positions.push_back(n), rows.push_back(n);
     bounds.push_back(static_cast<int32_t>(N));
-    FlatBatch batch;
+    HostBatch batch;
     batch.tokens = {tokens.data(), {N}};
     batch.positions = {positions.data(), {N}};
     batch.cu_seqlens = {bounds.data(), {2}};

@@ -24,9 +24,9 @@ case ${1:-} in
     exec python3 "$here/pack.py" --root "$here/../.." --build "${KEEL_BUILD:-$here/../../build/release}" --out "${2:-$pack}" ;;
   rehearse)
     [ $# -ge 2 ] || { echo "run.sh: error: rehearse FOLDER" >&2; exit 2; }
-    rm -rf "$2"
-    "$0" pack "$2"
-    exec "$2/run.sh" run "$2/out" --device cuda-emulated --limit 900 ;;
+    rm -rf "$2/pack" "$2/out"
+    "$0" pack "$2/pack"
+    exec "$2/pack/run.sh" run "$2/out" --device cuda-emulated --limit 900 ;;
   run)
     [ $# -ge 2 ] || { echo "run.sh: error: run OUT" >&2; exit 2; }
     [ -f "$pack/keel-gpu.tar.gz" ] || { echo "run.sh: error: nothing is packed in $pack (run.sh pack)" >&2; exit 2; }

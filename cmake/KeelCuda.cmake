@@ -4,12 +4,16 @@ if(KEEL_CUDA STREQUAL "OFF")
   return()
 endif()
 
-include(CheckLanguage)
 find_program(KEEL_NVCC nvcc HINTS ${CUDAToolkit_ROOT}/bin $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
 if(KEEL_NVCC AND NOT CMAKE_CUDA_COMPILER)
-  set(CMAKE_CUDA_COMPILER ${KEEL_NVCC})
+  # One that does not compile, as without its toolkit, is none.
+  set(probe ${PROJECT_BINARY_DIR}/CMakeFiles/cuda_probe)
+  file(WRITE ${probe}.cu "#include <cuda_runtime.h>\nint main() { return 0; }\n")
+  execute_process(COMMAND ${KEEL_NVCC} -c ${probe}.cu -o ${probe}.o RESULT_VARIABLE failure OUTPUT_VARIABLE said ERROR_VARIABLE said)
+  if(failure EQUAL 0)
+    set(CMAKE_CUDA_COMPILER ${KEEL_NVCC})
+  endif()
 endif()
-check_language(CUDA)
 if(CMAKE_CUDA_COMPILER)
   # The newest architecture by its own code, later ones by PTX.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -22,7 +26,7 @@ if(NOT CMAKE_CUDA_COMPILER OR NOT TARGET CUDA::cudart_static OR NOT TARGET CUDA:
    OR CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.4)
   if(KEEL_CUDA STREQUAL "ON")
     message(FATAL_ERROR "KEEL_CUDA=ON: nvcc 12.4 or newer, the static CUDA runtime and cuBLASLt are needed "
-                        "(tools/cuda-toolkit.sh gets them); found nvcc '${CMAKE_CUDA_COMPILER}' ${CMAKE_CUDA_COMPILER_VERSION}")
+                        "(tools/cuda-toolkit.sh gets them); nvcc: '${KEEL_NVCC}' ${CMAKE_CUDA_COMPILER_VERSION} ${said}")
   endif()
   message(STATUS "No CUDA toolkit: libkeel_cuda is not built")
   return()

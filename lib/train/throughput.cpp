@@ -1,5 +1,6 @@
 #include "keel/train/throughput.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -24,10 +25,13 @@ double time_product(Context& ctx, const MatmulShape& shape, double budget) {
   const auto b = plan.add<float>(MemoryKind::workspace, shape.k * shape.n);
   const auto c = plan.add<float>(MemoryKind::workspace, shape.m * shape.n);
   const Arena arena(ctx, plan);
+  const std::vector<float> values(int64_t{1} << 14, 1e-3F);
   for (const auto& region : {a, b}) {
-    const std::vector<float> values(region.count, 1e-3F);
-    copy_to_device(ctx, HostView<const float, 1>(values.data(), {region.count}),
-                   View<float, 1>(arena.at(region), {region.count}));
+    for (int64_t at = 0; at < region.count; at += std::ssize(values)) {
+      const int64_t count = std::min(std::ssize(values), region.count - at);
+      copy_to_device(ctx, HostView<const float, 1>(values.data(), {count}),
+                     View<float, 1>(arena.at(region) + at, {count}));
+    }
   }
   const auto stored = [](int64_t rows, int64_t columns, bool transposed) {
     return transposed ? std::array{columns, rows} : std::array{rows, columns};

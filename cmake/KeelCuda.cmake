@@ -51,7 +51,7 @@ add_library(keel_cuda SHARED ${cuda_sources} ${PROJECT_SOURCE_DIR}/lib/base/erro
 set_target_properties(keel_cuda PROPERTIES CUDA_STANDARD 20 CUDA_VISIBILITY_PRESET hidden)
 target_include_directories(keel_cuda PRIVATE ${KEEL_INCLUDE_DIR})
 target_compile_definitions(keel_cuda PRIVATE KEEL_VERSION="${PROJECT_VERSION}")
-target_compile_options(keel_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers -Xptxas=-v>)
+target_compile_options(keel_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>)
 target_link_libraries(keel_cuda PRIVATE CUDA::cudart_static CUDA::cublasLt)
 target_link_options(keel_cuda PRIVATE -static-libstdc++ -static-libgcc)
 install(TARGETS keel_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

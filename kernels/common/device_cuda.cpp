@@ -34,7 +34,8 @@ int keel_cuda_device_count() {
 CudaQueue* keel_cuda_open_queue(int index) {
   const int count = keel_cuda_device_count();
   if (count == 0)
-    throw Error(ErrorKind::device, "there is no GPU here that CUDA can use", "", "--device cpu runs everywhere");
+    throw Error(ErrorKind::device, "there is no GPU here that CUDA can use", "cuda:" + std::to_string(index),
+                "--device cpu runs everywhere");
   if (index < 0 || index >= count) {
     throw Error(ErrorKind::device, "there is no GPU with this number", "cuda:" + std::to_string(index),
                 "the last one is cuda:" + std::to_string(count - 1));

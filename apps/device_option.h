@@ -8,7 +8,8 @@
 namespace keel {
 
 /// What --device asks for; without it the first GPU, if this build has a backend for it and the machine has one, else the
-/// CPU. Opens nothing: whether it is there shows when a Context is made.
+/// CPU: then the backend is opened, to ask. Whether a device that was named is there shows when a Context is made.
+/// Error(usage) for a name that is none.
 DeviceChoice device_choice(const Options& options);
 
 /// "cpu", "cuda:N" or "cuda-emulated", as reports name it.

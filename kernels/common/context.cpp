@@ -25,6 +25,7 @@ Context::Context(const DeviceChoice& choice, int threads) : Context(threads) {
   if (choice.device == Device::cpu) return;
   open_cuda_backend(choice.backend);
   queue_.reset(cuda::open_queue(choice.index));
+  workers_.clear();  // contexts of the CPU: nothing is to fall back on them
 }
 
 Context::~Context() = default;

@@ -45,7 +45,8 @@ class KEEL_API Context {
   int threads() const noexcept { return threads_; }
   Threads team() noexcept { return {team_.get(), threads_}; }
   /// The context of one of the threads, thread < threads() as made, for operations on a part of the data: it has that one
-  /// thread, and scratch memory and cached products of its own. That of a worker is itself.
+  /// thread, and scratch memory and cached products of its own. That of a worker, or of a GPU, is
+  /// itself.
   Context& worker(int thread) { return workers_.empty() ? *this : *workers_[thread]; }
   Isa isa() const noexcept { return isa_; }
 

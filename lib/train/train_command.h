@@ -52,6 +52,7 @@ KEEL_API TrainPlanReport plan(Context& ctx, const TrainCommand& command, const P
 
 /// What --profile tells: `steps` steps of the same run from its beginning, by operation (step_profile.h). Checks what
 /// train() checks but the run directory, of which it needs none; writes the report that is asked for and nothing else.
+/// Error(device) on a GPU, whose work is only enqueued where it would be timed.
 KEEL_API StepProfile profile(Context& ctx, const TrainCommand& command, int64_t steps, Progress& progress);
 
 }  // namespace keel

@@ -84,6 +84,10 @@ class Emulated(TrainTest):
             for key in ("stream_rms", "stream_gradient_norm", "branch_rms"):
                 self.assert_close(a[key], b[key], 1e-4)
 
+    def test_profiles_of_steps_are_of_cpus(self):
+        arguments = [a for a in self.arguments() if a not in ("--out", self.dir / "run")]
+        self.assertIn("--device cpu", self.check("keel-train", *arguments, *self.DEVICE, "--profile", code=6).stderr)
+
     def test_what_does_not_fit(self):
         result = self.emulated("small", code=6, memory="1000000")
         self.assertIn("fit", result.stderr)

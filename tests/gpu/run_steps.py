@@ -43,7 +43,7 @@ def find_cublas():
     patterns = [f"{folder}/nvidia/*/lib" for folder in sys.path if folder]
     patterns += ["/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/*/lib", "/usr/lib/x86_64-linux-gnu", "/opt/*/lib"]
     patterns += ["/opt/*/lib/python3*/site-packages/nvidia/*/lib", "/usr/lib/python3*/*-packages/nvidia/*/lib",
-                 "/usr/local/lib/python3*/*-packages/nvidia/*/lib", "/root/*/lib/python3*/site-packages/nvidia/*/lib"]
+                 "/usr/local/lib/python3*/*-packages/nvidia/*/lib", f"{pathlib.Path.home()}/*/lib/python3*/site-packages/nvidia/*/lib"]
     return sorted({folder for pattern in patterns for folder in glob.glob(pattern) if glob.glob(folder + "/libcublasLt.so.13*")})
 
 

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "keel/base/view.h"
+#include "keel/kernels/common/bf16.h"
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/step_scalars.h"
 
@@ -24,8 +25,9 @@ struct AdamwSegment {
 ///   w -= lr (m / bias_correction1) / (sqrt(v / bias_correction2) + eps)
 /// lr, the corrections and grad_scale come from `scalars` in device memory; with non_finite set nothing changes.
 /// w, gradient, m, v: [P].  Segments do not overlap; elements outside all of them are left alone.
+/// compute: [P], w rounded to the nearest bf16, written with it; null: not wanted. On a GPU only.
 KEEL_API void adamw(Context&, std::span<const AdamwSegment> segments, double beta1, double beta2,
                     View<const StepScalars, 1> scalars, View<const float, 1> gradient, View<float, 1> w,
-                    View<float, 1> m, View<float, 1> v);
+                    View<float, 1> m, View<float, 1> v, View<Bf16, 1> compute = {});
 
 }  // namespace keel

@@ -8,6 +8,7 @@ namespace keel {
 struct AdamwArrays {
   const float* gradient;
   float *w, *m, *v;
+  Bf16* compute;  ///< or null
 };
 
 /// What the formula needs of one segment: combined in double, then rounded once.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "keel/kernels/adamw/adamw_table.h"
-#include "keel/kernels/common/device.cuh"
+#include "keel/kernels/common/row_kernel.cuh"
 
 namespace keel {
 namespace {
@@ -35,6 +35,7 @@ __device__ inline void update(const AdamwCoefficients& k, float gradient, float&
 
 /// A block updates one piece. Its first `head` elements and the last few go one by one, the others four at a time where
 /// all arrays allow it.
+template <bool kCompute>
 __global__ void __launch_bounds__(kThreads)
     update_pieces(const AdamwPiece* __restrict__ pieces, double beta1, double beta2,
                   const StepScalars* __restrict__ scalars, AdamwArrays arrays, bool aligned) {
@@ -48,6 +49,7 @@ __global__ void __launch_bounds__(kThreads)
   float* __restrict__ w = arrays.w + piece.offset;
   float* __restrict__ m = arrays.m + piece.offset;
   float* __restrict__ v = arrays.v + piece.offset;
+  __nv_bfloat16* __restrict__ compute = reinterpret_cast<__nv_bfloat16*>(arrays.compute) + piece.offset;
   const int head = aligned ? min(static_cast<int>((4 - piece.offset % 4) % 4), piece.size) : piece.size;
   const int fours = (piece.size - head) / 4;
 #pragma unroll 2
@@ -62,11 +64,14 @@ __global__ void __launch_bounds__(kThreads)
     store4(w + at, w4);
     store4(m + at, m4);
     store4(v + at, v4);
+    if constexpr (kCompute) store4_global(compute + at, w4);
   }
-  for (int i = threadIdx.x; i < head; i += kThreads) update(k, gradient[i], w[i], m[i], v[i]);
-  for (int i = head + 4 * fours + threadIdx.x; i < piece.size; i += kThreads) {
+  const auto update_one = [&](int i) {
     update(k, gradient[i], w[i], m[i], v[i]);
-  }
+    if constexpr (kCompute) store1(compute + i, w[i]);
+  };
+  for (int i = threadIdx.x; i < head; i += kThreads) update_one(i);
+  for (int i = head + 4 * fours + threadIdx.x; i < piece.size; i += kThreads) update_one(i);
 }
 
 std::vector<AdamwPiece> cut(std::span<const AdamwSegment> segments) {
@@ -105,9 +110,10 @@ void keel_cuda_adamw(CudaQueue& queue, std::span<const AdamwSegment> segments, d
                      const StepScalars* scalars, const AdamwArrays& arrays) {
   queue.adamw.update(queue, segments);
   const bool aligned = is_aligned(arrays.gradient, 16) && is_aligned(arrays.w, 16) && is_aligned(arrays.m, 16) &&
-                       is_aligned(arrays.v, 16);
-  launch(queue, update_pieces, dim3(static_cast<unsigned>(queue.adamw.count())), kThreads, 0, queue.adamw.pieces(),
-         beta1, beta2, scalars, arrays, aligned);
+                       is_aligned(arrays.v, 16) && is_aligned(reinterpret_cast<const uint16_t*>(arrays.compute), 8);
+  launch(queue, arrays.compute != nullptr ? update_pieces<true> : update_pieces<false>,
+         dim3(static_cast<unsigned>(queue.adamw.count())), kThreads, 0, queue.adamw.pieces(), beta1, beta2, scalars,
+         arrays, aligned);
 }
 
 }  // namespace keel

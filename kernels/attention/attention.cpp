@@ -9,12 +9,12 @@
 #include "keel/kernels/attention/attention_cpu.h"
 #include "keel/kernels/attention/attention_cuda.h"
 #include "keel/kernels/common/operation_profile.h"
+#include "keel/kernels/common/shape_check.h"
 
 namespace keel {
 namespace {
 
-template <class T>
-std::string extents(const char* name, const View<T, 3>& x) {
+std::string extents(const char* name, const AnyView<const void, 3>& x) {
   return std::string(name) + " [" + std::to_string(x.extent(0)) + ", " + std::to_string(x.extent(1)) + ", " +
          std::to_string(x.extent(2)) + "]";
 }
@@ -23,12 +23,14 @@ std::string extents(const char* name, const View<T, 3>& x) {
   throw Error(ErrorKind::shape, message, "attention: " + where);
 }
 
-void check_rows(const char* name, const View<const float, 3>& x, int64_t rows, int64_t heads, int64_t head_dim) {
+void check_rows(const char* name, const AnyView<const void, 3>& x, int64_t rows, int64_t heads, int64_t head_dim,
+                ElementType type) {
   if (x.extent(0) != rows || x.extent(1) != heads || x.extent(2) != head_dim) {
     fail("expected [" + std::to_string(rows) + ", " + std::to_string(heads) + ", " + std::to_string(head_dim) + "]",
          extents(name, x));
   }
   if (head_dim > 1 && x.stride(2) != 1) fail("the last axis is not contiguous", extents(name, x));
+  check_type("attention", name, x, type);
 }
 
 void check_dense(const char* name, const View<const float, 2>& x, int64_t heads, int64_t tokens) {
@@ -72,15 +74,18 @@ void check_pages(const KeysValues& kv, const View<const int32_t, 1>& cu_seqlens,
   }
 }
 
-template <class T>
-HeadRows<T> rows_of(const View<T, 3>& x) {
-  return {x.data(), x.stride(0), x.stride(1)};
+HeadRows<const float> rows_of(const AnyView<const void, 3>& x) {
+  return {x.as<float>().data(), x.stride(0), x.stride(1)};
+}
+HeadRows<float> rows_of(const AnyView<void, 3>& x) {
+  return {x.as<float>().data(), x.stride(0), x.stride(1)};
 }
 
-AttentionSizes checked_sizes(Context& context, const View<const float, 3>& q, const View<const float, 3>& k,
+AttentionSizes checked_sizes(Context& context, const AnyView<const void, 3>& q, const AnyView<const void, 3>& k,
                              const View<const int32_t, 1>& cu_seqlens, float scale, int64_t window) {
   const int64_t heads = q.extent(1), kv_heads = k.extent(1), head_dim = q.extent(2);
-  check_rows("q", q, q.extent(0), heads, head_dim);
+  check_rows("q", q, q.extent(0), heads, head_dim, q.type());
+  if (context.device() == Device::cpu) (void)floats_of("attention", "q", q);
   if (head_dim < 1 || kv_heads < 1 || heads < kv_heads || heads % kv_heads != 0) {
     fail("expected heads a multiple of kv_heads and head_dim at least 1", extents("q", q) + ", " + extents("k", k));
   }
@@ -114,8 +119,12 @@ CudaAttentionSizes on_device(const AttentionSizes& z) {
 }
 
 template <class T>
-CudaHeadRows<T> device_rows_of(const View<T, 3>& x) {
-  return {x.data(), x.stride(0), x.stride(1)};
+CudaHeadRows<const T> device_rows_of(const AnyView<const void, 3>& x) {
+  return {x.as<T>().data(), x.stride(0), x.stride(1)};
+}
+template <class T>
+CudaHeadRows<T> device_rows_of(const AnyView<void, 3>& x) {
+  return {x.as<T>().data(), x.stride(0), x.stride(1)};
 }
 
 /// Multiply-adds of one product of queries and the keys they see.
@@ -148,23 +157,66 @@ void give_scratch(Context& context, AttentionSizes& sizes, int64_t floats) {
       static_cast<float*>(context.scratch(sizes.threads.count * floats * static_cast<int64_t>(sizeof(float))));
 }
 
-void forward_on_device(Context& context, const AttentionSizes& sizes, const View<const float, 3>& q,
-                       const KeysValues& kv, const View<float, 3>& out, const View<float, 2>& lse) {
+template <class T>
+CudaAttentionForward<T> device_forward(const AttentionSizes& sizes, const AnyView<const void, 3>& q,
+                                       const KeysValues& kv, const AnyView<void, 3>& out, const View<float, 2>& lse) {
+  const bool paged = static_cast<bool>(kv.page_table);
+  return {.sizes = on_device(sizes),
+          .q = device_rows_of<T>(q),
+          .k = device_rows_of<T>(kv.keys),
+          .v = device_rows_of<T>(kv.values),
+          .out = device_rows_of<T>(out),
+          .lse = lse.data(),
+          .pages = {.page_table = kv.page_table.data(),
+                    .kv_lengths = paged ? kv.kv_lengths.data() : nullptr,
+                    .page_table_stride = kv.page_table.stride(0),
+                    .page_size = kv.page_size,
+                    .most_keys = kv.page_table.extent(1) * kv.page_size}};
+}
+
+void forward_on_device(Context& context, const AttentionSizes& sizes, const AnyView<const void, 3>& q,
+                       const KeysValues& kv, const AnyView<void, 3>& out, const View<float, 2>& lse) {
   const bool paged = static_cast<bool>(kv.page_table);
   // How long sequences are is not known here: no arithmetic is counted, and of keys in pages no memory.
   const double of_keys = paged ? 0 : bytes_of(kv.keys) + bytes_of(kv.values);
   const OperationScope scope(context, "attention", {.flops = 0, .bytes = 2 * bytes_of(q) + of_keys});
-  cuda::attention_forward(context.queue(), {.sizes = on_device(sizes),
-                                            .q = device_rows_of(q),
-                                            .k = device_rows_of(kv.keys),
-                                            .v = device_rows_of(kv.values),
-                                            .out = device_rows_of(out),
-                                            .lse = lse.data(),
-                                            .pages = {.page_table = kv.page_table.data(),
-                                                      .kv_lengths = paged ? kv.kv_lengths.data() : nullptr,
-                                                      .page_table_stride = kv.page_table.stride(0),
-                                                      .page_size = kv.page_size,
-                                                      .most_keys = kv.page_table.extent(1) * kv.page_size}});
+  if (q.type() == ElementType::bf16) {
+    return cuda::attention_forward_bf16(context.queue(), device_forward<Bf16>(sizes, q, kv, out, lse));
+  }
+  cuda::attention_forward(context.queue(), device_forward<float>(sizes, q, kv, out, lse));
+}
+
+/// What attention_backward is given.
+struct Gradients {
+  AnyView<const void, 3> d_out, q, k, v, out;
+  View<const float, 2> lse;
+  AnyView<void, 3> dq, dk, dv;
+  View<float, 2> delta;
+};
+
+template <class T>
+CudaAttentionBackward<T> device_backward(const AttentionSizes& sizes, const Gradients& p) {
+  return {.sizes = on_device(sizes),
+          .d_out = device_rows_of<T>(p.d_out),
+          .q = device_rows_of<T>(p.q),
+          .k = device_rows_of<T>(p.k),
+          .v = device_rows_of<T>(p.v),
+          .out = device_rows_of<T>(p.out),
+          .dq = device_rows_of<T>(p.dq),
+          .dk = device_rows_of<T>(p.dk),
+          .dv = device_rows_of<T>(p.dv),
+          .lse = p.lse.data(),
+          .delta = p.delta.data()};
+}
+
+void backward_on_device(Context& context, const AttentionSizes& sizes, const Gradients& p) {
+  // How long sequences are is not known here: no arithmetic is counted.
+  const OperationScope scope(context, "attention backward",
+                             {.flops = 0, .bytes = 4 * bytes_of(p.q) + 2 * bytes_of(p.k) + 2 * bytes_of(p.v)});
+  if (p.q.type() == ElementType::bf16) {
+    return cuda::attention_backward_bf16(context.queue(), device_backward<Bf16>(sizes, p));
+  }
+  cuda::attention_backward(context.queue(), device_backward<float>(sizes, p));
 }
 
 }  // namespace
@@ -176,14 +228,14 @@ int64_t attention_memory(const Context& context, int64_t head_dim) {
   return context.threads() * std::max(forward, backward) * static_cast<int64_t>(sizeof(float));
 }
 
-void attention(Context& context, View<const float, 3> q, const KeysValues& kv, View<const int32_t, 1> cu_seqlens,
-               float scale, int64_t window, View<float, 3> out, View<float, 2> lse) {
+void attention(Context& context, AnyView<const void, 3> q, const KeysValues& kv, View<const int32_t, 1> cu_seqlens,
+               float scale, int64_t window, AnyView<void, 3> out, View<float, 2> lse) {
   AttentionSizes sizes = checked_sizes(context, q, kv.keys, cu_seqlens, scale, window);
   const bool paged = static_cast<bool>(kv.page_table);
   const int64_t rows = paged ? kv.keys.extent(0) : sizes.tokens;
-  check_rows("keys", kv.keys, rows, sizes.kv_heads, sizes.head_dim);
-  check_rows("values", kv.values, rows, sizes.kv_heads, sizes.head_dim);
-  check_rows("out", out, sizes.tokens, sizes.heads, sizes.head_dim);
+  check_rows("keys", kv.keys, rows, sizes.kv_heads, sizes.head_dim, q.type());
+  check_rows("values", kv.values, rows, sizes.kv_heads, sizes.head_dim, q.type());
+  check_rows("out", out, sizes.tokens, sizes.heads, sizes.head_dim, q.type());
   if (lse) check_dense("lse", lse, sizes.heads, sizes.tokens);
   if (paged) check_pages(kv, cu_seqlens, context.device() == Device::cpu);
   if (context.device() == Device::cuda) return forward_on_device(context, sizes, q, kv, out, lse);
@@ -205,36 +257,23 @@ void attention(Context& context, View<const float, 3> q, const KeysValues& kv, V
   KEEL_CALL_ISA(context.isa(), attention_forward(arguments));
 }
 
-void attention_backward(Context& context, View<const float, 3> d_out, View<const float, 3> q, View<const float, 3> k,
-                        View<const float, 3> v, View<const float, 3> out, View<const float, 2> lse,
-                        View<const int32_t, 1> cu_seqlens, float scale, int64_t window, View<float, 3> dq,
-                        View<float, 3> dk, View<float, 3> dv, View<float, 2> delta) {
+void attention_backward(Context& context, AnyView<const void, 3> d_out, AnyView<const void, 3> q,
+                        AnyView<const void, 3> k, AnyView<const void, 3> v, AnyView<const void, 3> out,
+                        View<const float, 2> lse, View<const int32_t, 1> cu_seqlens, float scale, int64_t window,
+                        AnyView<void, 3> dq, AnyView<void, 3> dk, AnyView<void, 3> dv, View<float, 2> delta) {
   AttentionSizes sizes = checked_sizes(context, q, k, cu_seqlens, scale, window);
   for (const auto& [name, x] :
-       {std::pair<const char*, View<const float, 3>>{"d_out", d_out}, {"out", out}, {"dq", dq}}) {
-    check_rows(name, x, sizes.tokens, sizes.heads, sizes.head_dim);
+       {std::pair<const char*, AnyView<const void, 3>>{"d_out", d_out}, {"out", out}, {"dq", dq}}) {
+    check_rows(name, x, sizes.tokens, sizes.heads, sizes.head_dim, q.type());
   }
   for (const auto& [name, x] :
-       {std::pair<const char*, View<const float, 3>>{"k", k}, {"v", v}, {"dk", dk}, {"dv", dv}}) {
-    check_rows(name, x, sizes.tokens, sizes.kv_heads, sizes.head_dim);
+       {std::pair<const char*, AnyView<const void, 3>>{"k", k}, {"v", v}, {"dk", dk}, {"dv", dv}}) {
+    check_rows(name, x, sizes.tokens, sizes.kv_heads, sizes.head_dim, q.type());
   }
   check_dense("lse", lse, sizes.heads, sizes.tokens);
   check_dense("delta", delta, sizes.heads, sizes.tokens);
   if (context.device() == Device::cuda) {
-    // How long sequences are is not known here: no arithmetic is counted.
-    const OperationScope scope(context, "attention backward",
-                               {.flops = 0, .bytes = 4 * bytes_of(q) + 2 * bytes_of(k) + 2 * bytes_of(v)});
-    return cuda::attention_backward(context.queue(), {.sizes = on_device(sizes),
-                                                      .d_out = device_rows_of(d_out),
-                                                      .q = device_rows_of(q),
-                                                      .k = device_rows_of(k),
-                                                      .v = device_rows_of(v),
-                                                      .out = device_rows_of(out),
-                                                      .dq = device_rows_of(dq),
-                                                      .dk = device_rows_of(dk),
-                                                      .dv = device_rows_of(dv),
-                                                      .lse = lse.data(),
-                                                      .delta = delta.data()});
+    return backward_on_device(context, sizes, {d_out, q, k, v, out, lse, dq, dk, dv, delta});
   }
   if (sizes.attending() == 0) return;
   give_scratch(context, sizes, KEEL_CALL_ISA(context.isa(), attention_backward_scratch(sizes.head_dim)));

@@ -1,6 +1,6 @@
 // Attention in bf16 on a device, against the reference.
 
-#include <bit>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -9,27 +9,17 @@
 
 #include <gtest/gtest.h>
 
-#include "keel/kernels/attention/attention_cuda.h"
+#include "keel/kernels/attention/attention.h"
 #include "keel/kernels/attention/attention_test_support.h"
+#include "support/bf16_matrix.h"
 
 namespace keel {
 namespace {
 
 using namespace attention_testing;
-
-constexpr double kUnitBf16 = 0x1p-8;
-
-Bf16 to_bf16(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  return {static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
-}
-float to_float(Bf16 x) {
-  return std::bit_cast<float>(uint32_t{x.bits} << 16);
-}
-std::vector<float> rounded(std::vector<float> x) {
-  for (float& value : x) value = to_float(to_bf16(value));
-  return x;
-}
+using testing::kUnitBf16;
+using testing::rounded;
+using testing::to_bf16;
 
 Inputs make_bf16_inputs(const AttentionShape& s) {
   const Inputs in = make_inputs(s);
@@ -75,16 +65,22 @@ Expected expect_bf16(const AttentionShape& s, const Inputs& in) {
 class Tensor {
  public:
   Tensor(int64_t N, int64_t heads, int64_t head_dim, int64_t pad, int64_t misalign = 0)
-      : N_(N), width_(heads * head_dim), head_dim_(head_dim), pad_(pad), memory_(N * (width_ + pad), misalign) {}
+      : N_(N),
+        heads_(heads),
+        head_dim_(head_dim),
+        width_(heads * head_dim),
+        pad_(pad),
+        memory_(N * (width_ + pad), misalign) {}
   Tensor(const std::vector<float>& values, int64_t heads, int64_t head_dim, int64_t pad, int64_t misalign = 0)
       : Tensor(std::ssize(values) / (heads * head_dim), heads, head_dim, pad, misalign) {
     for (int64_t i = 0; i < N_ * width_; ++i) at(i) = to_bf16(values[i]).bits;
   }
-  CudaHeadRows<const Bf16> in() { return {reinterpret_cast<const Bf16*>(memory_.get()), width_ + pad_, head_dim_}; }
-  CudaHeadRows<Bf16> out() { return {reinterpret_cast<Bf16*>(memory_.get()), width_ + pad_, head_dim_}; }
+  View<Bf16, 3> view() {
+    return {reinterpret_cast<Bf16*>(memory_.get()), {N_, heads_, head_dim_}, {width_ + pad_, head_dim_, 1}};
+  }
   std::vector<float> values() {
     std::vector<float> dense;
-    for (int64_t i = 0; i < N_ * width_; ++i) dense.push_back(to_float({at(i)}));
+    for (int64_t i = 0; i < N_ * width_; ++i) dense.push_back(widened(Bf16{at(i)}));
     return dense;
   }
   void expect_intact() {
@@ -98,13 +94,13 @@ class Tensor {
 
  private:
   uint16_t& at(int64_t i) { return memory_.get()[i / width_ * (width_ + pad_) + i % width_]; }
-  int64_t N_, width_, head_dim_, pad_;
+  int64_t N_, heads_, head_dim_, width_, pad_;
   Guarded<uint16_t> memory_;
 };
 
-CudaAttentionSizes sizes_of(const AttentionShape& s) {
-  return {std::ssize(s.cu_seqlens) - 1, s.tokens(), s.heads, s.kv_heads, s.head_dim, s.cu_seqlens.data(),
-          static_cast<float>(s.scale),  s.window};
+template <class T>
+View<const T, 1> flat(const std::vector<T>& v) {
+  return {v.data(), {std::ssize(v)}};
 }
 
 /// Rows off the grid of 16 bytes do not go to tensor cores.
@@ -123,20 +119,13 @@ Results run_bf16(Context& ctx, const AttentionShape& s, const Inputs& in, const 
   Tensor dk(s.tokens(), s.kv_heads, s.head_dim, pad, misalign), dv(s.tokens(), s.kv_heads, s.head_dim, pad, misalign);
   Guarded<float> lse(s.heads * s.tokens()), delta(s.heads * s.tokens());
   const std::vector<float> exact_lse(e.lse.begin(), e.lse.end());
-  cuda::attention_forward_bf16(
-      ctx.queue(),
-      {.sizes = sizes_of(s), .q = q.in(), .k = k.in(), .v = v.in(), .out = out.out(), .lse = lse.get(), .pages = {}});
-  cuda::attention_backward_bf16(ctx.queue(), {.sizes = sizes_of(s),
-                                              .d_out = d_out.in(),
-                                              .q = q.in(),
-                                              .k = k.in(),
-                                              .v = v.in(),
-                                              .out = exact_out.in(),
-                                              .dq = dq.out(),
-                                              .dk = dk.out(),
-                                              .dv = dv.out(),
-                                              .lse = exact_lse.data(),
-                                              .delta = delta.get()});
+  const View<const int32_t, 1> cu_seqlens = flat(s.cu_seqlens);
+  const auto scale = static_cast<float>(s.scale);
+  const std::array<int64_t, 2> per_row{s.heads, s.tokens()};
+  attention(ctx, q.view(), {.keys = k.view(), .values = v.view(), .page_table = {}, .kv_lengths = {}}, cu_seqlens,
+            scale, s.window, out.view(), {lse.get(), per_row});
+  attention_backward(ctx, d_out.view(), q.view(), k.view(), v.view(), exact_out.view(), {exact_lse.data(), per_row},
+                     cu_seqlens, scale, s.window, dq.view(), dk.view(), dv.view(), {delta.get(), per_row});
   ctx.synchronize();
   for (Tensor* tensor : {&q, &k, &v, &d_out, &out, &dq, &dk, &dv}) tensor->expect_intact();
   EXPECT_TRUE(lse.intact() && delta.intact());
@@ -206,10 +195,9 @@ TEST_F(AttentionBf16, OutputMayTakeThePlaceOfTheQueries) {
     const Inputs in = make_bf16_inputs(s);
     Tensor q(in.q, 4, head_dim, 8), k(in.k, 2, head_dim, 8), v(in.v, 2, head_dim, 8);
     Tensor out(s.tokens(), 4, head_dim, 8);
-    for (const CudaHeadRows<Bf16>& to : {out.out(), q.out()}) {
-      cuda::attention_forward_bf16(
-          ctx_->queue(),
-          {.sizes = sizes_of(s), .q = q.in(), .k = k.in(), .v = v.in(), .out = to, .lse = nullptr, .pages = {}});
+    for (const View<Bf16, 3>& to : {out.view(), q.view()}) {
+      attention(*ctx_, q.view(), {.keys = k.view(), .values = v.view(), .page_table = {}, .kv_lengths = {}},
+                flat(s.cu_seqlens), static_cast<float>(s.scale), s.window, to, {});
     }
     ctx_->synchronize();
     EXPECT_EQ(q.values(), out.values());
@@ -242,19 +230,13 @@ TEST_F(AttentionBf16, Pages) {
     }
     Tensor queries(q, 4, head_dim, 0), k(keys, 2, head_dim, 0), v(values, 2, head_dim, 0), out(35, 4, head_dim, 0);
     Guarded<float> lse(4 * 35);
-    AttentionShape part = s;
-    part.cu_seqlens = cu;
-    cuda::attention_forward_bf16(ctx_->queue(), {.sizes = sizes_of(part),
-                                                 .q = queries.in(),
-                                                 .k = k.in(),
-                                                 .v = v.in(),
-                                                 .out = out.out(),
-                                                 .lse = lse.get(),
-                                                 .pages = {.page_table = table.data(),
-                                                           .kv_lengths = lengths.data(),
-                                                           .page_table_stride = pages,
-                                                           .page_size = kPage,
-                                                           .most_keys = pages * kPage}});
+    const KeysValues paged{.keys = k.view(),
+                           .values = v.view(),
+                           .page_table = {table.data(), {3, pages}},
+                           .kv_lengths = flat(lengths),
+                           .page_size = kPage};
+    attention(*ctx_, queries.view(), paged, flat(cu), static_cast<float>(s.scale), s.window, out.view(),
+              {lse.get(), {4, 35}});
     ctx_->synchronize();
     const std::vector<float> got = out.values();
     for (int64_t i = 0; i < 3; ++i) {

@@ -51,9 +51,6 @@ struct CudaAttentionBackward {
 KEEL_CUDA_FUNCTION(void, attention_forward, CudaQueue&, const CudaAttentionForward<float>&)
 KEEL_CUDA_FUNCTION(void, attention_backward, CudaQueue&, const CudaAttentionBackward<float>&)
 
-/// In bf16, with scores, softmax, sums and lse in fp32. Where head_dim is 32, 64, 96, 128 or 256 and all rows begin on 16
-/// bytes, products run on tensor cores: p and dS are rounded to bf16 for them, and what is not finite in a row that a
-/// query does not see may reach it.
 KEEL_CUDA_FUNCTION(void, attention_forward_bf16, CudaQueue&, const CudaAttentionForward<Bf16>&)
 KEEL_CUDA_FUNCTION(void, attention_backward_bf16, CudaQueue&, const CudaAttentionBackward<Bf16>&)
 

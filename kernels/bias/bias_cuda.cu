@@ -26,14 +26,19 @@ struct Gradient {
 
 }  // namespace
 
-void keel_cuda_add_bias(CudaQueue& queue, const float* b, View<float, 2> y) {
+void keel_cuda_add_bias(CudaQueue& queue, const float* b, AnyView<void, 2> y) {
   const bool wide = have_wide_rows(y) && is_aligned(b, 16);
-  for_elements(queue, y.extent(0), y.extent(1), wide, AddBias<float>{b, y});
+  with_element_type(y.type(), [&](auto type) {
+    for_elements(queue, y.extent(0), y.extent(1), wide, AddBias<typename decltype(type)::type>{b, y});
+  });
 }
 
-void keel_cuda_add_bias_backward(CudaQueue& queue, View<const float, 2> dy, float* db, View<float, 2> partial,
+void keel_cuda_add_bias_backward(CudaQueue& queue, AnyView<const void, 2> dy, float* db, View<float, 2> partial,
                                  RowSums sums) {
-  sum_over_rows(queue, dy.extent(0), dy.extent(1), have_wide_rows(dy), sums, partial, db, Gradient<float>{dy});
+  with_element_type(dy.type(), [&](auto type) {
+    sum_over_rows(queue, dy.extent(0), dy.extent(1), have_wide_rows(dy), sums, partial, db,
+                  Gradient<typename decltype(type)::type>{dy});
+  });
 }
 
 }  // namespace keel

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace keel {
@@ -8,5 +9,10 @@ namespace keel {
 struct Bf16 {
   uint16_t bits;
 };
+
+/// The same number.
+constexpr float widened(Bf16 value) {
+  return std::bit_cast<float>(uint32_t{value.bits} << 16);
+}
 
 }  // namespace keel

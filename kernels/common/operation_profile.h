@@ -8,6 +8,7 @@
 #include "keel/base/clock.h"
 #include "keel/base/export.h"
 #include "keel/base/view.h"
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/context.h"
 
@@ -75,6 +76,10 @@ class OperationScope {
 template <class T, int Rank, class Memory>
 double bytes_of(const View<T, Rank, Memory>& x, double times = 1) {
   return times * static_cast<double>(x.size()) * sizeof(T);
+}
+template <class Access, int Rank>
+double bytes_of(const AnyView<Access, Rank>& x, double times = 1) {
+  return times * static_cast<double>(x.size() * element_bytes(x.type()));
 }
 
 }  // namespace keel

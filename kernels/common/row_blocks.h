@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "keel/base/view.h"
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/parallel.h"
@@ -20,6 +21,10 @@ struct Rows {
 
 template <class T, int Rank>
 View<T, Rank> slice(const View<T, Rank>& x, Rows rows) {
+  return x.slice(rows.begin, rows.end);
+}
+template <class Access, int Rank>
+AnyView<Access, Rank> slice(const AnyView<Access, Rank>& x, Rows rows) {
   return x.slice(rows.begin, rows.end);
 }
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "keel/base/view.h"
-#include "keel/kernels/common/bf16.h"
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/device.cuh"
 
 namespace keel {
@@ -95,6 +95,10 @@ struct Matrix {
   T* data;
   int64_t stride;
   __host__ Matrix(const View<T, 2>& view) : data(view.data()), stride(view.stride(0)) {}  // NOLINT
+  /// Of a view whose elements are T, as element_type() says.
+  template <class Access>
+  __host__ Matrix(const AnyView<Access, 2>& view)
+      : data(static_cast<T*>(view.data())), stride(view.stride(0)) {}  // NOLINT
   __device__ T* operator[](int64_t r) const { return data == nullptr ? nullptr : data + r * stride; }
 };
 
@@ -106,12 +110,37 @@ inline View<const __nv_bfloat16, 2> device_bf16(const View<const Bf16, 2>& view)
   return {reinterpret_cast<const __nv_bfloat16*>(view.data()), view.extents(), view.strides()};
 }
 
+/// body(std::type_identity<T>()) with the type that device code has for elements of this one.
+template <class Body>
+void with_element_type(ElementType type, Body body) {
+  if (type == ElementType::bf16) return body(std::type_identity<__nv_bfloat16>());
+  body(std::type_identity<float>());
+}
+
+/// body(types of the two) where the second is fp32 or as the first.
+template <class Body>
+void with_element_types(ElementType first, ElementType second, Body body) {
+  with_element_type(first, [&](auto type) {
+    if (first == second) return body(type, type);
+    body(type, std::type_identity<float>());
+  });
+}
+
 /// Whether groups of four columns of all rows can be accessed whole.
+template <class AnyOrTyped>
+bool has_wide_rows(const AnyOrTyped& view, int64_t bytes) {
+  const int last = static_cast<int>(view.extents().size()) - 1;
+  bool wide = reinterpret_cast<uintptr_t>(view.data()) % (4 * bytes) == 0 && view.extent(last) % 4 == 0;
+  for (int i = 0; i < last; ++i) wide = wide && view.stride(i) % 4 == 0;
+  return wide;
+}
 template <class T, int Rank>
 bool has_wide_rows(const View<T, Rank>& view) {
-  bool wide = is_aligned(view.data(), 4 * sizeof(T)) && view.extent(Rank - 1) % 4 == 0;
-  for (int i = 0; i + 1 < Rank; ++i) wide = wide && view.stride(i) % 4 == 0;
-  return wide;
+  return has_wide_rows(view, sizeof(T));
+}
+template <class Access, int Rank>
+bool has_wide_rows(const AnyView<Access, Rank>& view) {
+  return has_wide_rows(view, element_bytes(view.type()));
 }
 template <class... Views>
 bool have_wide_rows(const Views&... views) {

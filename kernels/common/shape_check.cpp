@@ -35,4 +35,11 @@ void check_shape(const char* operation, const char* name, bool present, std::spa
   if (found.back() != 1 && strides.back() != 1) fail("'s last axis is not contiguous");
 }
 
+void check_type(const char* operation, const char* name, ElementType found, ElementType wanted, const char* reason) {
+  if (found == wanted) return;
+  throw Error(ErrorKind::shape,
+              std::string(name) + " is " + keel::to_string(found) + ", not " + keel::to_string(wanted) + " " + reason,
+              operation);
+}
+
 }  // namespace keel::detail

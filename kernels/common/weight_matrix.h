@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "keel/base/view.h"
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/shape_check.h"
 
 namespace keel {
@@ -36,12 +37,21 @@ struct WeightMatrix {
     check_dense("weights", "W", W, {rows, columns});
   }
   WeightMatrix(const View<float, 2>& W) : WeightMatrix(View<const float, 2>(W)) {}  // NOLINT: implicit
+  WeightMatrix(const AnyView<const void, 2>& W)                                     // NOLINT: implicit
+      : WeightMatrix(W.type() == ElementType::bf16 ? WeightType::bf16 : WeightType::fp32, W.extent(0), W.extent(1),
+                     W.data()) {
+    check_dense("weights", "W", W, {rows, columns});
+  }
   WeightMatrix(const float* data, const View<const float, 2>::Extents& extents)
       : WeightMatrix(View<const float, 2>(data, extents)) {}
 
   bool is_fp32() const { return type == WeightType::fp32; }
   /// Of an fp32 matrix.
   View<const float, 2> fp32() const { return {static_cast<const float*>(values), {rows, columns}}; }
+  /// Of one that is not q8_0.
+  AnyView<const void, 2> numbers() const {
+    return {values, type == WeightType::bf16 ? ElementType::bf16 : ElementType::fp32, {rows, columns}};
+  }
 
   WeightMatrix slice(int64_t begin, int64_t end) const {
     WeightMatrix part = *this;

@@ -27,9 +27,14 @@ void check(const CrossEntropy& p) {
   if (p.nll) check_dense(kName, "nll", p.nll, {N});
   if (p.argmax) check_dense(kName, "argmax", p.argmax, {N});
   if (!p.dx) return;
-  if (!p.W.is_fp32()) throw Error(ErrorKind::shape, "gradients need fp32 weights", kName);
   check_shape(kName, "dx", p.dx, {N, d});
   check_dense(kName, "dW", p.dW, {V, d});
+  check_type(kName, "dx", p.dx, p.x.type());
+  if (p.W.type == WeightType::q8_0) throw Error(ErrorKind::shape, "gradients of q8_0 weights", kName);
+  check_type(kName, "W", p.W.numbers(), p.x.type());
+  if (p.x.type() == ElementType::fp32) return;
+  check_shape(kName, "d_logits", p.d_logits, {chunk, V});
+  check_type(kName, "d_logits", p.d_logits, p.x.type());
 }
 
 /// Where the losses of rows go: on a CPU added to a sum at once, on a GPU kept until the end.
@@ -38,23 +43,26 @@ struct LossSum {
   double* of_rows = nullptr;  ///< [N] or null
 };
 
+/// What the gradient of the logits is written to.
+AnyView<void, 2> gradient_of(const CrossEntropy& p, const View<float, 2>& logits) {
+  if (!p.dx) return {};
+  return p.d_logits ? p.d_logits.slice(0, logits.extent(0)) : AnyView<void, 2>(logits);
+}
+
 void losses_of_rows(Context& ctx, const CrossEntropy& p, const View<float, 2>& logits, int64_t begin, LossSum& sum) {
   const OperationScope scope(
       ctx, "cross_entropy",
-      {.flops = 24 * static_cast<double>(logits.size()), .bytes = bytes_of(logits, p.dx ? 2 : 1)});
+      {.flops = 24 * static_cast<double>(logits.size()), .bytes = bytes_of(logits) + bytes_of(gradient_of(p, logits))});
   float* nll = p.nll ? p.nll.data() + begin : nullptr;
   int32_t* argmax = p.argmax ? p.argmax.data() + begin : nullptr;
   if (ctx.device() == Device::cuda) {
-    return cuda::cross_entropy_rows(ctx.queue(), {.logits = logits.data(),
-                                                  .stride = logits.stride(0),
-                                                  .rows = logits.extent(0),
-                                                  .V = p.W.rows,
+    return cuda::cross_entropy_rows(ctx.queue(), {.logits = logits,
                                                   .targets = p.targets.data() + begin,
                                                   .weights = p.weights.data() + begin,
                                                   .nll = nll,
                                                   .argmax = argmax,
                                                   .losses = sum.of_rows == nullptr ? nullptr : sum.of_rows + begin,
-                                                  .gradient = static_cast<bool>(p.dx)});
+                                                  .gradient = gradient_of(p, logits)});
   }
   KEEL_CALL_ISA(ctx.isa(), cross_entropy_rows({.logits = logits.data(),
                                                .stride = logits.stride(0),
@@ -71,13 +79,14 @@ void losses_of_rows(Context& ctx, const CrossEntropy& p, const View<float, 2>& l
 
 /// Logits of rows [begin, end), their losses, and the gradients through them.
 void chunk(Context& ctx, const CrossEntropy& p, int64_t begin, int64_t end, LossSum& sum) {
-  const View<const float, 2> x = p.x.slice(begin, end);
+  const AnyView<const void, 2> x = p.x.slice(begin, end);
   const View<float, 2> logits = p.logits.slice(0, end - begin);
   linear(ctx, x, p.W, logits, p.x.extent(0));
   losses_of_rows(ctx, p, logits, begin, sum);
   if (!p.dx) return;
-  matmul(ctx, logits, x, p.dW, Transpose::a, true);  // before dx, which may be x
-  matmul(ctx, logits, p.W.fp32(), p.dx.slice(begin, end));
+  const AnyView<const void, 2> d_logits = gradient_of(p, logits);
+  matmul(ctx, d_logits, x, p.dW, Transpose::a, true);  // before dx, which may be x
+  matmul(ctx, d_logits, p.W.numbers(), p.dx.slice(begin, end));
 }
 
 void for_chunks(Context& ctx, const CrossEntropy& p, LossSum& sum) {

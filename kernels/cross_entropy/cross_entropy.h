@@ -1,6 +1,7 @@
 #pragma once
 
 #include "keel/base/view.h"
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/step_scalars.h"
 #include "keel/kernels/common/weight_matrix.h"
@@ -18,8 +19,8 @@ namespace keel {
 /// over the vocabulary are in double over fp32 partial sums of 512. Every sum of this operation but those of its matrix
 /// products is the same for any number of threads. Throws Error(shape) on extents that disagree.
 struct CrossEntropy {
-  View<const float, 2> x;          ///< [N, d], last axis contiguous
-  WeightMatrix W;                  ///< [V, d]: the head, or the embedding where they are tied; fp32 for gradients
+  AnyView<const void, 2> x;  ///< [N, d], last axis contiguous; on a GPU it may be bf16, where W is
+  WeightMatrix W;            ///< [V, d]: the head, or the embedding where they are tied; of x's type for gradients
   View<const int32_t, 1> targets;  ///< [N], each in [0, V)
   View<const float, 1> weights;    ///< [N], >= 0
   View<float, 2> logits;           ///< [chunk, V] scratch, any chunk >= 1, rows may be strided
@@ -27,8 +28,11 @@ struct CrossEntropy {
   View<float, 1> nll;              ///< [N]; null: not wanted
   View<int32_t, 1> argmax = {};    ///< [N], id of the largest logit, of equal ones the lowest; -1 for a row of weight 0
                                    ///< or of NaN alone.  null: not wanted
-  View<float, 2> dx;               ///< [N, d], overwritten; may be x.  null: no gradients (dW too)
-  View<float, 2> dW;               ///< [V, d] dense, accumulated into; must be given with dx
+  AnyView<void, 2> d_logits =
+      {};               ///< as logits, of x's type: what the products of the gradients read, for x in bf16 with
+                        ///< gradients; null: the place of the logits
+  AnyView<void, 2> dx;  ///< [N, d], of x's type, overwritten; may be x.  null: no gradients (dW too)
+  View<float, 2> dW;    ///< [V, d] dense, accumulated into; must be given with dx
 };
 KEEL_API void cross_entropy(Context&, const CrossEntropy&);
 

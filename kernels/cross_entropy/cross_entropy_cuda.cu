@@ -3,7 +3,7 @@
 #include <cfloat>
 #include <climits>
 
-#include "keel/kernels/common/device.cuh"
+#include "keel/kernels/common/row_kernel.cuh"
 
 namespace keel {
 namespace {
@@ -87,15 +87,28 @@ __device__ inline float gradient_of(float l, float largest, float factor) {
   return e < kNegligible ? 0.0F : e * factor;
 }
 
+template <class Gradient>
+struct Rows {
+  Matrix<const float> logits;
+  Matrix<Gradient> gradient;
+  int V;
+  const int32_t* targets;
+  const float* weights;
+  float* nll;
+  int32_t* argmax;
+  double* losses;
+};
+
 /// A block takes a row: its first V / 4 * 4 logits in fours where `four`, the rest one by one.
-template <bool kArgmax>
-__global__ void __launch_bounds__(kThreads) losses_of_rows(CudaCrossEntropyRows p, bool four) {
+template <bool kArgmax, class Gradient>
+__global__ void __launch_bounds__(kThreads) losses_of_rows(Rows<Gradient> p, bool four) {
   const int64_t n = blockIdx.x;
-  const int t = threadIdx.x, V = static_cast<int>(p.V), fours = four ? V / 4 : 0;
-  float* __restrict__ l = p.logits + n * p.stride;
+  const int t = threadIdx.x, V = p.V, fours = four ? V / 4 : 0;
+  const float* l = p.logits[n];
+  Gradient* gradient = p.gradient[n];
   const float weight = p.weights[n];
   if (weight == 0) {
-    for (int v = t; p.gradient && v < V; v += kThreads) l[v] = 0;
+    for (int v = t; gradient != nullptr && v < V; v += kThreads) store1(gradient + v, 0);
     if (t != 0) return;
     if (p.nll != nullptr) p.nll[n] = 0;
     if (p.losses != nullptr) p.losses[n] = 0;
@@ -140,7 +153,7 @@ __global__ void __launch_bounds__(kThreads) losses_of_rows(CudaCrossEntropyRows 
     if (p.nll != nullptr) p.nll[n] = static_cast<float>(nll);
     if (p.losses != nullptr) p.losses[n] = weight * nll;
   }
-  if (!p.gradient) return;
+  if (gradient == nullptr) return;
   const auto factor = static_cast<float>(weight / sum);
 #pragma unroll 2
   for (int i = t; i < fours; i += kThreads) {
@@ -153,10 +166,10 @@ __global__ void __launch_bounds__(kThreads) losses_of_rows(CudaCrossEntropyRows 
       g.z -= target % 4 == 2 ? weight : 0;
       g.w -= target % 4 == 3 ? weight : 0;
     }
-    store4(l + 4 * i, g);
+    store4_global(gradient + 4 * i, g);
   }
   for (int v = 4 * fours + t; v < V; v += kThreads) {
-    l[v] = gradient_of(l[v], largest, factor) - (v == target ? weight : 0);
+    store1(gradient + v, gradient_of(l[v], largest, factor) - (v == target ? weight : 0));
   }
 }
 
@@ -176,9 +189,16 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void keel_cuda_cross_entropy_rows(CudaQueue& queue, const CudaCrossEntropyRows& p) {
-  const bool four = is_aligned(p.logits, 16) && (p.rows == 1 || p.stride % 4 == 0);
-  launch(queue, p.argmax != nullptr ? losses_of_rows<true> : losses_of_rows<false>, dim3(static_cast<unsigned>(p.rows)),
-         kThreads, 0, p, four);
+  const auto four = [](const auto& x) {
+    return !x || (reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 && (x.extent(0) == 1 || x.stride(0) % 4 == 0));
+  };
+  with_element_type(p.gradient.type(), [&](auto type) {
+    using Gradient = typename decltype(type)::type;
+    const Rows<Gradient> rows{p.logits, p.gradient, static_cast<int>(p.logits.extent(1)), p.targets, p.weights, p.nll,
+                              p.argmax, p.losses};
+    launch(queue, p.argmax != nullptr ? losses_of_rows<true, Gradient> : losses_of_rows<false, Gradient>,
+           dim3(static_cast<unsigned>(p.logits.extent(0))), kThreads, 0, rows, four(p.logits) && four(p.gradient));
+  });
 }
 
 double* keel_cuda_row_losses(CudaQueue& queue, int64_t N) {

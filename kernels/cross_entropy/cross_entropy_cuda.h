@@ -1,5 +1,7 @@
 #pragma once
 
+#include "keel/base/view.h"
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/cuda_backend.h"
 #include "keel/kernels/common/step_scalars.h"
 
@@ -7,15 +9,13 @@ namespace keel {
 
 /// The part of cross_entropy between its matrix products, on the logits of some rows.
 struct CudaCrossEntropyRows {
-  float* logits;   ///< [rows, V], replaced by their gradient if `gradient`
-  int64_t stride;  ///< elements from row to row of the logits
-  int64_t rows, V;
-  const int32_t* targets;  ///< [rows]
-  const float* weights;    ///< [rows]
-  float* nll;              ///< [rows] or null
-  int32_t* argmax;         ///< [rows] or null
-  double* losses;          ///< [rows] or null: weight * nll
-  bool gradient;
+  View<const float, 2> logits;  ///< [rows, V]
+  const int32_t* targets;       ///< [rows]
+  const float* weights;         ///< [rows]
+  float* nll;                   ///< [rows] or null
+  int32_t* argmax;              ///< [rows] or null
+  double* losses;               ///< [rows] or null: weight * nll
+  AnyView<void, 2> gradient;    ///< [rows, V], of the logits; may be these.  null: not wanted
 };
 KEEL_CUDA_FUNCTION(void, cross_entropy_rows, CudaQueue&, const CudaCrossEntropyRows&)
 

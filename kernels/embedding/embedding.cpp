@@ -18,16 +18,18 @@ void embedding(Context& ctx, View<const int32_t, 1> tokens, const WeightMatrix& 
   KEEL_CALL_ISA(ctx.isa(), embedding(tokens.data(), count, table.fp32().data(), d, y.data(), ctx.team()));
 }
 
-void embedding_backward(Context& ctx, View<const int32_t, 1> tokens, View<const float, 2> dy, View<float, 2> d_table) {
+void embedding_backward(Context& ctx, View<const int32_t, 1> tokens, AnyView<const void, 2> dy,
+                        View<float, 2> d_table) {
   const int64_t count = tokens.extent(0), d = d_table.extent(1);
   check_shape("embedding_backward", "tokens", tokens, {count});
   check_dense("embedding_backward", "dy", dy, {count, d});
   check_dense("embedding_backward", "d_table", d_table, d_table.extents());
   const OperationScope scope(ctx, "embedding", {.flops = static_cast<double>(dy.size()), .bytes = bytes_of(dy, 3)});
   if (ctx.device() == Device::cuda) {
-    return cuda::embedding_backward(ctx.queue(), tokens.data(), count, dy.data(), d_table.extent(0), d, d_table.data());
+    return cuda::embedding_backward(ctx.queue(), tokens.data(), count, dy, d_table.extent(0), d, d_table.data());
   }
-  KEEL_CALL_ISA(ctx.isa(), embedding_backward(tokens.data(), count, dy.data(), d, d_table.data(), ctx.team()));
+  const auto floats = floats_of("embedding_backward", "dy", dy);
+  KEEL_CALL_ISA(ctx.isa(), embedding_backward(tokens.data(), count, floats.data(), d, d_table.data(), ctx.team()));
 }
 
 }  // namespace keel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "keel/base/view.h"
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/weight_matrix.h"
 
@@ -12,8 +13,8 @@ namespace keel {
 KEEL_API void embedding(Context&, View<const int32_t, 1> tokens, const WeightMatrix& table, View<float, 2> y);
 
 /// d_table[v,:] += sum over n with tokens[n] = v of dy[n,:], in ascending n whatever the number of threads.
-/// dy: [N, d] dense.  d_table: [V, d] dense, accumulated into.
-KEEL_API void embedding_backward(Context&, View<const int32_t, 1> tokens, View<const float, 2> dy,
+/// dy: [N, d] dense; on a GPU it may be bf16.  d_table: [V, d] dense, accumulated into.
+KEEL_API void embedding_backward(Context&, View<const int32_t, 1> tokens, AnyView<const void, 2> dy,
                                  View<float, 2> d_table);
 
 }  // namespace keel

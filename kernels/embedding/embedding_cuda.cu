@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "keel/kernels/common/chunks.h"
-#include "keel/kernels/common/device.cuh"
+#include "keel/kernels/common/row_kernel.cuh"
 
 namespace keel {
 namespace {
@@ -168,14 +168,18 @@ Order sort(CudaQueue& queue, const int32_t* tokens, int64_t count, int64_t V) {
 
 }  // namespace
 
-void keel_cuda_embedding_backward(CudaQueue& queue, const int32_t* tokens, int64_t count, const float* dy, int64_t V,
-                                  int64_t d, float* d_table) {
+void keel_cuda_embedding_backward(CudaQueue& queue, const int32_t* tokens, int64_t count, AnyView<const void, 2> dy,
+                                  int64_t V, int64_t d, float* d_table) {
   if (count == 0 || d == 0) return;
   const Order order = sort(queue, tokens, count, V);
-  const bool four = d % 4 == 0 && is_aligned(dy, 16) && is_aligned(d_table, 16);
+  const bool four = has_wide_rows(dy) && is_aligned(d_table, 16);
   const dim3 grid(static_cast<unsigned>(chunk_count(count, kAddThreads / kWarp)),
                   static_cast<unsigned>(chunk_count(d, kWarp * (four ? 4 : 1))));
-  launch(queue, four ? add_rows<float, 4> : add_rows<float, 1>, grid, kAddThreads, 0, order, count, dy, d, d_table);
+  with_element_type(dy.type(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(queue, four ? add_rows<T, 4> : add_rows<T, 1>, grid, kAddThreads, 0, order, count,
+           static_cast<const T*>(dy.data()), d, d_table);
+  });
 }
 
 }  // namespace keel

@@ -21,14 +21,16 @@ void check_rows(const View<const int32_t, 1>& rows, int64_t cache_rows) {
 
 }  // namespace
 
-void kv_store(Context& ctx, View<const float, 3> x, View<const int32_t, 1> rows, View<float, 3> cache) {
+void kv_store(Context& ctx, AnyView<const void, 3> x, View<const int32_t, 1> rows, AnyView<void, 3> cache) {
   check_shape("kv_store", "x", x, x.extents());
   check_shape("kv_store", "rows", rows, {x.extent(0)});
   check_shape("kv_store", "cache", cache, {cache.extent(0), x.extent(1), x.extent(2)});
+  check_type("kv_store", "cache", cache, x.type());
   if (ctx.device() == Device::cpu) check_rows(rows, cache.extent(0));
   const OperationScope scope(ctx, "kv_store", {.flops = 0, .bytes = bytes_of(x, 2)});
   if (ctx.device() == Device::cuda) return cuda::kv_store(ctx.queue(), x, rows.data(), cache);
-  KEEL_CALL_ISA(ctx.isa(), kv_store(x, rows.data(), cache, ctx.team()));
+  const auto from = floats_of("kv_store", "x", x);
+  KEEL_CALL_ISA(ctx.isa(), kv_store(from, rows.data(), cache.as<float>(), ctx.team()));
 }
 
 }  // namespace keel

@@ -1,7 +1,7 @@
 #include "keel/kernels/kv_store/kv_store_cuda.h"
 
 #include "keel/kernels/common/chunks.h"
-#include "keel/kernels/common/device.cuh"
+#include "keel/kernels/common/row_kernel.cuh"
 
 namespace keel {
 namespace {
@@ -36,21 +36,19 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T>
-bool has_fours(const View<T, 3>& x) {
-  return x.extent(2) % 4 == 0 && x.stride(0) % 4 == 0 && x.stride(1) % 4 == 0 && is_aligned(x.data(), 4 * sizeof(T));
-}
-
 }  // namespace
 
-void keel_cuda_kv_store(CudaQueue& queue, const View<const float, 3>& x, const int32_t* rows,
-                        const View<float, 3>& cache) {
-  const bool four = has_fours(x) && has_fours(cache);
-  launch(queue, four ? store_rows<float, true> : store_rows<float, false>,
-         dim3(static_cast<unsigned>(chunk_count(x.size() / (four ? 4 : 1), kThreads))), kThreads, 0,
-         Heads<const float>{x.data(), x.stride(0), x.stride(1)}, x.extent(0), static_cast<int>(x.extent(1)),
-         static_cast<int>(x.extent(2)), rows, cache.extent(0),
-         Heads<float>{cache.data(), cache.stride(0), cache.stride(1)});
+void keel_cuda_kv_store(CudaQueue& queue, const AnyView<const void, 3>& x, const int32_t* rows,
+                        const AnyView<void, 3>& cache) {
+  const bool four = have_wide_rows(x, cache);
+  const auto blocks = static_cast<unsigned>(chunk_count(x.size() / (four ? 4 : 1), kThreads));
+  with_element_type(x.type(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(queue, four ? store_rows<T, true> : store_rows<T, false>, dim3(blocks), kThreads, 0,
+           Heads<const T>{static_cast<const T*>(x.data()), x.stride(0), x.stride(1)}, x.extent(0),
+           static_cast<int>(x.extent(1)), static_cast<int>(x.extent(2)), rows, cache.extent(0),
+           Heads<T>{static_cast<T*>(cache.data()), cache.stride(0), cache.stride(1)});
+  });
 }
 
 }  // namespace keel

@@ -8,8 +8,8 @@
 
 namespace keel {
 
-void layer_norm(Context& ctx, View<const float, 2> x, View<const float, 1> w, View<const float, 1> bias, float eps,
-                View<float, 2> y, View<float, 1> r, View<float, 1> mean) {
+void layer_norm(Context& ctx, AnyView<const void, 2> x, View<const float, 1> w, View<const float, 1> bias, float factor,
+                float eps, AnyView<void, 2> y, View<float, 1> r, View<float, 1> mean) {
   constexpr const char* kName = "layer_norm";
   const int64_t rows = x.extent(0), d = x.extent(1);
   check_shape(kName, "x", x, {rows, d});
@@ -18,15 +18,21 @@ void layer_norm(Context& ctx, View<const float, 2> x, View<const float, 1> w, Vi
   check_shape(kName, "y", y, {rows, d});
   check_shape(kName, "r", r, {rows});
   check_shape(kName, "mean", mean, {rows});
-  const OperationScope scope(ctx, "layer_norm", {.flops = 7 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
-  if (ctx.device() == Device::cuda)
-    return cuda::layer_norm(ctx.queue(), x, w.data(), bias.data(), eps, y, r.data(), mean.data());
-  KEEL_CALL_ISA(ctx.isa(), layer_norm(x, w.data(), bias.data(), eps, y, r.data(), mean.data(), ctx.team()));
+  if (x.type() == ElementType::bf16) check_type(kName, "y", y, x.type());
+  const OperationScope scope(ctx, "layer_norm",
+                             {.flops = 7 * static_cast<double>(x.size()), .bytes = bytes_of(x) + bytes_of(y)});
+  if (ctx.device() == Device::cuda) {
+    return cuda::layer_norm(ctx.queue(), {x, w.data(), bias.data(), factor, eps, y, r.data(), mean.data()});
+  }
+  const auto from = floats_of(kName, "x", x);
+  const auto to = floats_of(kName, "y", y);
+  KEEL_CALL_ISA(ctx.isa(), layer_norm(from, w.data(), bias.data(), factor, eps, to, r.data(), mean.data(), ctx.team()));
 }
 
-void layer_norm_backward(Context& ctx, View<const float, 2> dy, View<const float, 2> x, View<const float, 1> w,
-                         View<const float, 1> r, View<const float, 1> mean, View<float, 2> dx, bool accumulate_dx,
-                         View<float, 1> dw, View<float, 1> dbias, View<float, 2> partial, RowSums sums) {
+void layer_norm_backward(Context& ctx, AnyView<const void, 2> dy, AnyView<const void, 2> x, View<const float, 1> w,
+                         View<const float, 1> r, View<const float, 1> mean, float factor, AnyView<void, 2> dx,
+                         bool accumulate_dx, View<float, 1> dw, View<float, 1> dbias, View<float, 2> partial,
+                         RowSums sums) {
   constexpr const char* kName = "layer_norm_backward";
   const int64_t rows = x.extent(0), d = x.extent(1);
   check_shape(kName, "x", x, {rows, d});
@@ -38,14 +44,20 @@ void layer_norm_backward(Context& ctx, View<const float, 2> dy, View<const float
   check_shape(kName, "dw", dw, {d});
   check_shape(kName, "dbias", dbias, {d});
   check_shape(kName, "partial", partial, {chunk_count(rows), 2 * d});
-  const OperationScope scope(
-      ctx, "layer_norm backward",
-      cost_of_rows(sums, {.flops = 14 * static_cast<double>(x.size()), .bytes = bytes_of(x, accumulate_dx ? 4 : 3)}));
-  if (ctx.device() == Device::cuda)
-    return cuda::layer_norm_backward(ctx.queue(), dy, x, w.data(), r.data(), mean.data(), dx, accumulate_dx, dw.data(),
-                                     dbias.data(), partial, sums);
-  KEEL_CALL_ISA(ctx.isa(), layer_norm_backward(dy, x, w.data(), r.data(), mean.data(), dx, accumulate_dx, dw.data(),
-                                               dbias.data(), partial, sums, ctx.team()));
+  check_type(kName, "dx", dx, x.type());
+  if (x.type() == ElementType::bf16) check_type(kName, "dy", dy, x.type());
+  const OperationScope scope(ctx, "layer_norm backward",
+                             cost_of_rows(sums, {.flops = 14 * static_cast<double>(x.size()),
+                                                 .bytes = bytes_of(dy) + bytes_of(x, accumulate_dx ? 3 : 2)}));
+  if (ctx.device() == Device::cuda) {
+    return cuda::layer_norm_backward(ctx.queue(), {dy, x, w.data(), r.data(), mean.data(), factor, dx, accumulate_dx,
+                                                   dw.data(), dbias.data(), partial, sums});
+  }
+  const auto dy_floats = floats_of(kName, "dy", dy);
+  const auto x_floats = floats_of(kName, "x", x);
+  KEEL_CALL_ISA(ctx.isa(),
+                layer_norm_backward(dy_floats, x_floats, w.data(), r.data(), mean.data(), factor, dx.as<float>(),
+                                    accumulate_dx, dw.data(), dbias.data(), partial, sums, ctx.team()));
 }
 
 }  // namespace keel

@@ -5,25 +5,25 @@
 namespace keel {
 namespace {
 
-template <class T>
+template <class X, class Y>
 struct Forward {
-  Matrix<const T> x;
+  Matrix<const X> x;
   const float *w, *bias;
-  Matrix<T> y;
+  Matrix<Y> y;
   float *r, *mean;
   int64_t rows;
   int d;
-  float eps;
+  float factor, eps;
 };
 
-template <class Layout, class T>
-__global__ void __launch_bounds__(Layout::kMostThreads) forward(const Forward<T> norm) {
+template <class Layout, class X, class Y>
+__global__ void __launch_bounds__(Layout::kMostThreads) forward(const Forward<X, Y> norm) {
   using At = Columns<Layout::kWide>;
   const RowTeam<Layout> team(norm.d);
   const int64_t i = team.number();
   if (i >= norm.rows) return;
-  const T* from = norm.x[i];
-  T* to = norm.y[i];
+  const X* from = norm.x[i];
+  Y* to = norm.y[i];
   const RowVector<Layout> w(team, norm.w), bias(team, norm.bias);
   KeptValues<Layout, float4> kept;
   const auto load = [&](At at) { return at.load(from); };
@@ -41,28 +41,31 @@ __global__ void __launch_bounds__(Layout::kMostThreads) forward(const Forward<T>
     norm.mean[i] = mean;
     norm.r[i] = r;
   }
-  team.for_columns([&](At at) { at.store(to, fma4(r * (kept.again(at, load) - mean), w(at), bias(at))); });
+  team.for_columns(
+      [&](At at) { at.store(to, norm.factor * fma4(r * (kept.again(at, load) - mean), w(at), bias(at))); });
 }
 
-template <class T>
+template <class Y, class X>
 struct Backward {
-  Matrix<const T> dy, x;
+  Matrix<const Y> dy;
+  Matrix<const X> x;
   const float *w, *r, *mean;
-  Matrix<T> dx;
+  Matrix<X> dx;
   bool accumulate_dx;
   int64_t rows;
   int d;
+  float factor;
   float* chunks;
   int64_t stride;
 };
 
 struct BackwardValues {
-  float4 dy, xh;
+  float4 g, xh;
 };
 
 /// A team takes a chunk of rows.
-template <class Layout, class T>
-__global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<T> norm) {
+template <class Layout, class Y, class X>
+__global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<Y, X> norm) {
   using At = Columns<Layout::kWide>;
   const RowTeam<Layout> team(norm.d);
   const int64_t begin = team.number() * kChunkRows;
@@ -74,28 +77,29 @@ __global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<
   ColumnSum<Layout> dw(own), dbias(own + norm.d);
   for (int i = 0; i < rows; ++i) {
     const int64_t r = begin + i;
-    const T *dy = norm.dy[r], *x = norm.x[r];
-    T* dx = norm.dx[r];
+    const Y* dy = norm.dy[r];
+    const X* x = norm.x[r];
+    X* dx = norm.dx[r];
     const float scale = norm.r[r], mean = norm.mean[r];
     KeptValues<Layout, BackwardValues> kept;
     KeptValues<Layout, float4> before;
-    const auto load = [&](At at) { return BackwardValues{at.load(dy), scale * (at.load(x) - mean)}; };
+    const auto load = [&](At at) { return BackwardValues{norm.factor * at.load(dy), scale * (at.load(x) - mean)}; };
     const auto load_before = [&](At at) { return at.load_or(norm.accumulate_dx ? dx : nullptr, 0); };
     float sums[2] = {};
     team.for_columns([&](At at) {
       const BackwardValues v = kept.load(at, load);
       if constexpr (kInRegisters<Layout>) before.load(at, load_before);
-      const float4 p = w(at) * v.dy;  // 0 beyond the row
-      sums[0] += dot(w(at), v.dy);
+      const float4 p = w(at) * v.g;  // 0 beyond the row
+      sums[0] += dot(w(at), v.g);
       sums[1] += dot(p, v.xh);
     });
     team.sum(sums, i);
     const float mean_p = sums[0] / width, mean_p_xh = sums[1] / width;
     team.for_columns([&](At at) {
       const BackwardValues v = kept.again(at, load);
-      const float4 gradient = scale * (fma4(-mean_p_xh, v.xh, w(at) * v.dy) - mean_p);
-      dw.add(at, v.dy * v.xh, i == 0);
-      dbias.add(at, v.dy, i == 0);
+      const float4 gradient = scale * (fma4(-mean_p_xh, v.xh, w(at) * v.g) - mean_p);
+      dw.add(at, v.g * v.xh, i == 0);
+      dbias.add(at, v.g, i == 0);
       at.store(dx, norm.accumulate_dx ? before.again(at, load_before) + gradient : gradient);
     });
   }
@@ -105,33 +109,39 @@ __global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<
 
 }  // namespace
 
-void keel_cuda_layer_norm(CudaQueue& queue, View<const float, 2> x, const float* w, const float* bias, float eps,
-                          View<float, 2> y, float* r, float* mean) {
-  const int64_t rows = x.extent(0), d = x.extent(1);
-  const Forward<float> norm{x, w, bias, y, r, mean, rows, static_cast<int>(d), eps};
-  const bool wide = have_wide_rows(x, y) && is_aligned(w, 16) && is_aligned(bias, 16);
-  with_row_layout(d, wide, [&](auto layout) {
-    using Layout = decltype(layout);
-    launch_teams<Layout>(queue, forward<Layout, float>, rows, d, norm);
+void keel_cuda_layer_norm(CudaQueue& queue, const LayerNormForward& p) {
+  const int64_t rows = p.x.extent(0), d = p.x.extent(1);
+  const bool wide = have_wide_rows(p.x, p.y) && is_aligned(p.w, 16) && is_aligned(p.bias, 16);
+  with_element_types(p.y.type(), p.x.type(), [&](auto y, auto x) {
+    using Y = typename decltype(y)::type;
+    using X = typename decltype(x)::type;
+    const Forward<X, Y> norm{p.x, p.w, p.bias, p.y, p.r, p.mean, rows, static_cast<int>(d), p.factor, p.eps};
+    with_row_layout(d, wide, [&](auto layout) {
+      using Layout = decltype(layout);
+      launch_teams<Layout>(queue, forward<Layout, X, Y>, rows, d, norm);
+    });
   });
 }
 
-void keel_cuda_layer_norm_backward(CudaQueue& queue, View<const float, 2> dy, View<const float, 2> x, const float* w,
-                                   const float* r, const float* mean, View<float, 2> dx, bool accumulate_dx, float* dw,
-                                   float* dbias, View<float, 2> partial, RowSums sums) {
-  const int64_t rows = x.extent(0), d = x.extent(1);
-  ChunkSums chunk_sums(queue, sums, rows, 2 * d, partial);
-  if (chunk_sums.takes_rows()) {
-    const Backward<float> norm{
-        dy, x, w, r, mean, dx, accumulate_dx, rows, static_cast<int>(d), chunk_sums.chunks(), chunk_sums.stride()};
-    with_row_layout(d, have_wide_rows(dy, x, dx) && is_aligned(w, 16), [&](auto layout) {
-      using Layout = decltype(layout);
-      launch_teams<Layout>(queue, backward<Layout, float>, chunk_sums.count(), d, norm);
+void keel_cuda_layer_norm_backward(CudaQueue& queue, const LayerNormBackward& p) {
+  const int64_t rows = p.x.extent(0), d = p.x.extent(1);
+  ChunkSums sums(queue, p.sums, rows, 2 * d, p.partial);
+  if (sums.takes_rows()) {
+    with_element_types(p.dy.type(), p.x.type(), [&](auto y, auto x) {
+      using Y = typename decltype(y)::type;
+      using X = typename decltype(x)::type;
+      const Backward<Y, X> norm{
+          p.dy,     p.x,           p.w,          p.r, p.mean, p.dx, p.accumulate_dx, rows, static_cast<int>(d),
+          p.factor, sums.chunks(), sums.stride()};
+      with_row_layout(d, have_wide_rows(p.dy, p.x, p.dx) && is_aligned(p.w, 16), [&](auto layout) {
+        using Layout = decltype(layout);
+        launch_teams<Layout>(queue, backward<Layout, Y, X>, sums.count(), d, norm);
+      });
     });
   }
-  chunk_sums.add(0, d, dw);
-  chunk_sums.add(d, d, dbias);
-  chunk_sums.add_up();
+  sums.add(0, d, p.dw);
+  sums.add(d, d, p.dbias);
+  sums.add_up();
 }
 
 }  // namespace keel

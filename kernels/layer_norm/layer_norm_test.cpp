@@ -58,7 +58,8 @@ const Case kCases[] = {{1, 1},
                        in_fours(1, 8196)};
 
 struct Problem {
-  explicit Problem(const Case& c) : rows(c.rows), d(c.d), eps(static_cast<float>(c.eps)) {
+  explicit Problem(const Case& c)
+      : rows(c.rows), d(c.d), eps(static_cast<float>(c.eps)), factor(c.rows % 2 == 0 ? 0.6F : 1) {
     Random random(static_cast<uint64_t>(7919 * c.rows + c.d));
     x = random.normals(rows * d, c.mean, 0.7);
     if (rows > 1) std::fill_n(x.begin() + d, d, static_cast<float>(c.mean));  // a row without variance
@@ -66,8 +67,15 @@ struct Problem {
     bias = random.normals(d, 0, 0.5);
     dy = random.normals(rows * d);
   }
+  /// `v` as the factor has it.
+  template <class S>
+  std::vector<S> times_factor(const std::vector<float>& v) const {
+    std::vector<S> scaled = widen<S>(v);
+    for (S& value : scaled) value = value * S(static_cast<double>(factor));
+    return scaled;
+  }
   int64_t rows, d;
-  float eps;
+  float eps, factor;
   std::vector<float> x, w, bias, dy;
 };
 
@@ -146,18 +154,19 @@ ForwardTolerance forward_tolerance(const Problem& p, const reference::LayerNorm<
 
 void check_forward(const Case& c) {
   const Problem p(c);
-  const auto exact = reference::layer_norm(widen<double>(p.x), widen<double>(p.w), widen<double>(p.bias), p.eps);
+  const auto exact =
+      reference::layer_norm(widen<double>(p.x), p.times_factor<double>(p.w), p.times_factor<double>(p.bias), p.eps);
   const ForwardTolerance tolerance = forward_tolerance(p, exact);
   const auto at = [](const std::vector<double>& t) { return [&t](int64_t i) { return t[i]; }; };
   for_each_context([&](Context& ctx) {
     GuardedMatrix x(c.rows, c.d, p.x, c.pad, c.misalign), y(c.rows, c.d, c.pad + c.skew, c.misalign);
     Guarded<float> r(c.rows, c.misalign), mean(c.rows);
-    layer_norm(ctx, x.view(), flat(p.w), flat(p.bias), p.eps, y.view(), flat(r), flat(mean));
+    layer_norm(ctx, x.view(), flat(p.w), flat(p.bias), p.factor, p.eps, y.view(), flat(r), flat(mean));
     testing::expect_close(y.values(), exact.y, at(tolerance.y), "y");
     testing::expect_close(r.values(), exact.r, at(tolerance.r), "r");
     testing::expect_close(mean.values(), exact.mean, at(tolerance.mean), "mean");
     EXPECT_TRUE(y.intact() && r.intact() && mean.intact());
-    layer_norm(ctx, x.view(), flat(p.w), flat(p.bias), p.eps, x.view(), flat(r), flat(mean));
+    layer_norm(ctx, x.view(), flat(p.w), flat(p.bias), p.factor, p.eps, x.view(), flat(r), flat(mean));
     EXPECT_EQ(x.values(), y.values()) << "in place";
     EXPECT_TRUE(x.intact());
   });
@@ -182,13 +191,13 @@ struct BackwardCheck {
     const auto forward = reference::layer_norm(widen<double>(p.x), widen<double>(p.w), widen<double>(p.bias), p.eps);
     r = narrow(forward.r);
     mean = narrow(forward.mean);
-    exact = reference::layer_norm_backward(widen<double>(p.dy), widen<double>(p.x), widen<double>(p.w),
+    exact = reference::layer_norm_backward(p.times_factor<double>(p.dy), widen<double>(p.x), widen<double>(p.w),
                                            widen<double>(r), widen<double>(mean));
     // x - mean is one rounding of the difference, whatever the mean.
     std::vector<Magnitude> centred;
     for (int64_t i = 0; i < p.rows * p.d; ++i) centred.emplace_back(static_cast<double>(p.x[i]) - mean[i / p.d]);
-    terms = reference::layer_norm_backward(widen<Magnitude>(p.dy), centred, widen<Magnitude>(p.w), widen<Magnitude>(r),
-                                           std::vector<Magnitude>(p.rows));
+    terms = reference::layer_norm_backward(p.times_factor<Magnitude>(p.dy), centred, widen<Magnitude>(p.w),
+                                           widen<Magnitude>(r), std::vector<Magnitude>(p.rows));
     start = Random(3).normals(p.rows * p.d);
   }
 
@@ -201,8 +210,8 @@ struct BackwardCheck {
     dw.assign(std::vector<float>(c.d, kStart));
     dbias.assign(std::vector<float>(c.d, kStart));
     const auto run = [&](RowSums sums) {
-      layer_norm_backward(ctx, dy.view(), x.view(), flat(p.w), flat(r), flat(mean), target.view(), accumulate, flat(dw),
-                          flat(dbias), partial.view(), sums);
+      layer_norm_backward(ctx, dy.view(), x.view(), flat(p.w), flat(r), flat(mean), p.factor, target.view(), accumulate,
+                          flat(dw), flat(dbias), partial.view(), sums);
     };
     if (in_two_steps) {
       run(RowSums::of_chunks);
@@ -266,8 +275,8 @@ TEST(LayerNorm, NothingToDo) {
     std::vector<float> w(8, 1.0F), dw(8, 3.0F), dbias(8, 4.0F);
     const View<float, 2> none(nullptr, {0, 8});
     const View<float, 1> no_rows(nullptr, {0});
-    layer_norm(ctx, none, flat(w), flat(w), 1e-5F, none, no_rows, no_rows);
-    layer_norm_backward(ctx, none, none, flat(w), no_rows, no_rows, none, false, flat(dw), flat(dbias),
+    layer_norm(ctx, none, flat(w), flat(w), 1, 1e-5F, none, no_rows, no_rows);
+    layer_norm_backward(ctx, none, none, flat(w), no_rows, no_rows, 1, none, false, flat(dw), flat(dbias),
                         View<float, 2>(nullptr, {0, 16}));
     EXPECT_EQ(dw, std::vector<float>(8, 3.0F));
     EXPECT_EQ(dbias, std::vector<float>(8, 4.0F));
@@ -280,17 +289,18 @@ TEST(LayerNorm, ShapesThatDisagree) {
   const View<float, 2> x(memory.data(), {2, 8});
   const View<float, 1> w(memory.data(), {8}), r(memory.data(), {2});
   try {
-    layer_norm(ctx, x, w, View<const float, 1>(memory.data(), {7}), 1e-5F, x, r, r);
+    layer_norm(ctx, x, w, View<const float, 1>(memory.data(), {7}), 1, 1e-5F, x, r, r);
     FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::shape);
     EXPECT_STREQ(e.what(), "bias is [7], not [8] (layer_norm)");
   }
-  EXPECT_THROW(layer_norm(ctx, x, w, w, 1e-5F, View<float, 2>(memory.data(), {2, 8}, {16, 2}), r, r), Error);
-  EXPECT_THROW(layer_norm(ctx, x, w, w, 1e-5F, x, r, {}), Error);
+  EXPECT_THROW(layer_norm(ctx, x, w, w, 1, 1e-5F, View<float, 2>(memory.data(), {2, 8}, {16, 2}), r, r), Error);
+  EXPECT_THROW(layer_norm(ctx, x, w, w, 1, 1e-5F, x, r, {}), Error);
   const View<float, 2> partial(memory.data(), {1, 16});
-  EXPECT_THROW(layer_norm_backward(ctx, x, x, w, r, r, x, false, w, r, partial), Error);
-  EXPECT_THROW(layer_norm_backward(ctx, x, x, w, r, r, x, false, w, w, View<float, 2>(memory.data(), {1, 8})), Error);
+  EXPECT_THROW(layer_norm_backward(ctx, x, x, w, r, r, 1, x, false, w, r, partial), Error);
+  EXPECT_THROW(layer_norm_backward(ctx, x, x, w, r, r, 1, x, false, w, w, View<float, 2>(memory.data(), {1, 8})),
+               Error);
 }
 
 }  // namespace

@@ -18,12 +18,16 @@ namespace {
 constexpr int64_t kFewRows = 12;
 static_assert(kFewRows == kCudaLinearRows);
 
-void check(const View<const float, 2>& X, const WeightMatrix& W, const View<float, 2>& Y) {
+void check(const AnyView<const void, 2>& X, const WeightMatrix& W, const AnyView<void, 2>& Y) {
   constexpr const char* kName = "linear";
   const int64_t N = X.extent(0);
   W.check(kName, W.rows, W.columns);
   check_shape(kName, "X", X, {N, W.columns});
   check_shape(kName, "Y", Y, {N, W.rows});
+  if (Y.type() == ElementType::bf16) check_type(kName, "X", X, Y.type());
+  if (X.type() == ElementType::bf16 && W.type != WeightType::bf16) {
+    throw Error(ErrorKind::shape, "X is bf16, W is not", kName);
+  }
   if (N > 1 && Y.stride(0) < W.rows) {
     throw Error(ErrorKind::shape, "a matrix product needs rows that do not overlap", kName);
   }
@@ -37,9 +41,6 @@ int64_t parts_of(const WeightMatrix& W, int threads) {
 }
 
 void few_rows(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W, const View<float, 2>& Y) {
-  if (ctx.device() == Device::cuda) {
-    return cuda::linear_rows(ctx.queue(), {X.data(), X.extent(0), X.stride(0), W, Y.data(), Y.stride(0)});
-  }
   const int64_t parts = parts_of(W, ctx.threads());
   for_parts(ctx.team(), parts, [&](int64_t part, int) {
     const int64_t begin = W.rows * part / parts, end = W.rows * (part + 1) / parts;
@@ -69,7 +70,8 @@ void widened_blocks(Context& ctx, const View<const float, 2>& X, const WeightMat
     Context& worker = ctx.worker(thread);
     float* wide = matmul_buffer(worker, rows * W.columns);
     widen_block(worker, part, wide);
-    matmul(worker, X, {wide, {part.rows, W.columns}}, Y.columns(first, first + part.rows), Transpose::b);
+    matmul(worker, X, View<const float, 2>(wide, {part.rows, W.columns}), Y.columns(first, first + part.rows),
+           Transpose::b);
   });
 }
 
@@ -94,18 +96,21 @@ void widened_blocks_on_device(Context& ctx, const View<const float, 2>& X, const
 
 }  // namespace
 
-void linear(Context& ctx, View<const float, 2> X, const WeightMatrix& W, View<float, 2> Y, int64_t batch_rows) {
+void linear(Context& ctx, AnyView<const void, 2> X, const WeightMatrix& W, AnyView<void, 2> Y, int64_t batch_rows) {
   check(X, W, Y);
   const int64_t N = X.extent(0);
   const bool is_few = std::max(N, batch_rows) <= kFewRows;
-  if (!is_few && W.is_fp32()) return matmul(ctx, X, W.fp32(), Y, Transpose::b);
+  const bool is_on_gpu = ctx.device() == Device::cuda;
+  const bool is_alike = X.type() == ElementType::bf16 || W.is_fp32();
+  if (!is_few && is_alike) return matmul(ctx, X, W.numbers(), Y, Transpose::b);
   if (N == 0 || W.rows == 0) return;
-  if (!is_few && ctx.device() == Device::cuda) return widened_blocks_on_device(ctx, X, W, Y);
-  if (!is_few) return widened_blocks(ctx, X, W, Y);
+  if (!is_few && is_on_gpu) return widened_blocks_on_device(ctx, X.as<float>(), W, Y.as<float>());
+  if (!is_few) return widened_blocks(ctx, X.as<float>(), W, Y.as<float>());
   const OperationScope scope(ctx, "product",
                              {.flops = 2.0 * static_cast<double>(N) * static_cast<double>(W.rows * W.columns),
                               .bytes = bytes_of(X) + bytes_of(Y) + static_cast<double>(W.bytes())});
-  few_rows(ctx, X, W, Y);
+  if (is_on_gpu) return cuda::linear_rows(ctx.queue(), {X, W, Y});
+  few_rows(ctx, floats_of("linear", "X", X), W, floats_of("linear", "Y", Y));
 }
 
 void widen_rows(Context& ctx, View<const int32_t, 1> rows, const WeightMatrix& W, View<float, 2> Y) {

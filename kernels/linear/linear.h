@@ -8,13 +8,15 @@ namespace keel {
 
 /// Y = X W^T, with W in any type: exact values of the weights, products and sums in fp32.
 ///   X: [N, in], Y: [N, out], rows may be strided, last axis contiguous; Y overlaps nothing else.   W: [out, in]
+/// On a GPU X, or X and Y, may be bf16, where W is.
 /// Any extent may be 0. Throws Error(shape) if the extents disagree.
 /// With few rows W is read once, at the speed of the memory, and each element of Y is the same for any number of
 /// threads. With more it is matmul (matmul.h), of weights that are not fp32 block by block as each thread widens them.
 /// Which of the two goes by `batch_rows`, the rows of the batch that X is a block of (0: X is all of it), so that bits do
 /// not depend on how a batch is cut (but on a GPU by what its library chooses for another number of rows, where there are
 /// more).
-KEEL_API void linear(Context&, View<const float, 2> X, const WeightMatrix& W, View<float, 2> Y, int64_t batch_rows = 0);
+KEEL_API void linear(Context&, AnyView<const void, 2> X, const WeightMatrix& W, AnyView<void, 2> Y,
+                     int64_t batch_rows = 0);
 
 /// Y[n,:] = W[rows[n],:]   rows: [N], each in [0, W.rows).   Y: [N, in], rows may be strided, last axis contiguous.
 KEEL_API void widen_rows(Context&, View<const int32_t, 1> rows, const WeightMatrix& W, View<float, 2> Y);

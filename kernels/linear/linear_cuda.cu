@@ -1,6 +1,7 @@
 #include "keel/kernels/linear/linear_cuda.h"
 
 #include "keel/kernels/common/chunks.h"
+#include "keel/kernels/common/row_kernel.cuh"
 #include "keel/kernels/linear/weights.cuh"
 
 namespace keel {
@@ -14,18 +15,26 @@ __device__ inline float dot4(float4 a, float4 b, float sum) {
   return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
+template <class X, class Y>
+struct FewRows {
+  Matrix<const X> x;
+  int64_t N;
+  WeightMatrix W;
+  Matrix<Y> y;
+};
+
 /// A warp computes kOutputs columns of Y for all rows of X, of which there are at most R: each lane every 32nd group of 16
 /// bytes of a row of W, or every 32nd weight. What there is too little of is computed once more and not stored.
-template <WeightType kType, int R, bool kVectors>
-__global__ void __launch_bounds__(kThreads) multiply_few(CudaLinearRows p) {
+template <WeightType kType, int R, bool kVectors, class X, class Y>
+__global__ void __launch_bounds__(kThreads) multiply_few(FewRows<X, Y> p) {
   const int lane = threadIdx.x % kWarp;
   const int64_t first = (blockIdx.x * int64_t{kWarps} + threadIdx.x / kWarp) * kOutputs;
   if (first >= p.W.rows) return;
   const int64_t second = min(first + 1, p.W.rows - 1);
   const Weights<kType> w[kOutputs] = {{p.W, first}, {p.W, second}};
-  const float* x[R];
+  const X* x[R];
 #pragma unroll
-  for (int r = 0; r < R; ++r) x[r] = p.x + min(int64_t{r}, p.N - 1) * p.x_stride;
+  for (int r = 0; r < R; ++r) x[r] = p.x[min(int64_t{r}, p.N - 1)];
   float sums[kOutputs][R] = {};
   if constexpr (kVectors) {
     constexpr int kVector = Weights<kType>::kVector;
@@ -49,7 +58,7 @@ __global__ void __launch_bounds__(kThreads) multiply_few(CudaLinearRows p) {
 #pragma unroll
       for (int r = 0; r < R; ++r) {
 #pragma unroll
-        for (int j = 0; j < kOutputs; ++j) sums[j][r] = fmaf(weights[j], x[r][c], sums[j][r]);
+        for (int j = 0; j < kOutputs; ++j) sums[j][r] = fmaf(weights[j], load1(x[r] + c), sums[j][r]);
       }
     }
   }
@@ -58,16 +67,28 @@ __global__ void __launch_bounds__(kThreads) multiply_few(CudaLinearRows p) {
 #pragma unroll
     for (int j = 0; j < kOutputs; ++j) {
       const float sum = warp_sum(sums[j][r]);
-      if (lane == 0 && r < p.N && first + j < p.W.rows) p.y[r * p.y_stride + first + j] = sum;
+      if (lane == 0 && r < p.N && first + j < p.W.rows) store1(p.y[r] + first + j, sum);
     }
   }
 }
 
-template <WeightType kType, int R>
+template <WeightType kType, int R, class X, class Y>
 void multiply(CudaQueue& queue, const CudaLinearRows& p) {
-  const bool vectors = has_vectors<kType>(p.W) && is_aligned(p.x, 16) && (p.N == 1 || p.x_stride % 4 == 0);
-  launch(queue, vectors ? multiply_few<kType, R, true> : multiply_few<kType, R, false>,
-         dim3(static_cast<unsigned>(chunk_count(p.W.rows, kWarps * kOutputs))), kThreads, 0, p);
+  const FewRows<X, Y> rows{p.X, p.X.extent(0), p.W, p.Y};
+  const bool vectors = has_vectors<kType>(p.W) && has_wide_rows(p.X);
+  launch(queue, vectors ? multiply_few<kType, R, true, X, Y> : multiply_few<kType, R, false, X, Y>,
+         dim3(static_cast<unsigned>(chunk_count(p.W.rows, kWarps * kOutputs))), kThreads, 0, rows);
+}
+
+template <WeightType kType, class X, class Y>
+void multiply(CudaQueue& queue, const CudaLinearRows& p) {
+  static_assert(kCudaLinearRows == 12);
+  const int64_t N = p.X.extent(0);
+  if (N == 1) return multiply<kType, 1, X, Y>(queue, p);
+  if (N == 2) return multiply<kType, 2, X, Y>(queue, p);
+  if (N <= 4) return multiply<kType, 4, X, Y>(queue, p);
+  if (N <= 8) return multiply<kType, 8, X, Y>(queue, p);
+  multiply<kType, 12, X, Y>(queue, p);
 }
 
 /// Each row by a warp, as the groups of 16 bytes of its weights or one by one.
@@ -94,14 +115,12 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void keel_cuda_linear_rows(CudaQueue& queue, const CudaLinearRows& p) {
-  for_weight_type(p.W.type, [&](auto type) {
-    static_assert(kCudaLinearRows == 12);
-    if (p.N == 1) return multiply<type.value, 1>(queue, p);
-    if (p.N == 2) return multiply<type.value, 2>(queue, p);
-    if (p.N <= 4) return multiply<type.value, 4>(queue, p);
-    if (p.N <= 8) return multiply<type.value, 8>(queue, p);
-    multiply<type.value, 12>(queue, p);
-  });
+  if (p.X.type() == ElementType::bf16) {
+    return with_element_type(p.Y.type(), [&](auto type) {
+      multiply<WeightType::bf16, __nv_bfloat16, typename decltype(type)::type>(queue, p);
+    });
+  }
+  for_weight_type(p.W.type, [&](auto type) { multiply<type.value, float, float>(queue, p); });
 }
 
 void keel_cuda_widen_rows(CudaQueue& queue, const WeightMatrix& W, const int32_t* rows, int64_t count, float* y,

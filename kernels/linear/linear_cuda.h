@@ -1,5 +1,6 @@
 #pragma once
 
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/cuda_backend.h"
 #include "keel/kernels/common/weight_matrix.h"
 
@@ -10,11 +11,9 @@ inline constexpr int64_t kCudaLinearRows = 12;
 
 /// Y[n, o] = sum over i of X[n, i] W[o, i]   for 0 < N <= kCudaLinearRows.
 struct CudaLinearRows {
-  const float* x;
-  int64_t N, x_stride;
+  AnyView<const void, 2> X;
   WeightMatrix W;
-  float* y;
-  int64_t y_stride;
+  AnyView<void, 2> Y;
 };
 KEEL_CUDA_FUNCTION(void, linear_rows, CudaQueue&, const CudaLinearRows&)
 

@@ -10,15 +10,16 @@
 #include "keel/kernels/common/shape_check.h"
 #include "keel/kernels/matmul/matmul_cuda.h"
 #include "keel/kernels/matmul/matmul_onednn.h"
+#include "keel/kernels/memory/memory.h"
 
 namespace keel {
 namespace {
 
-std::string extents(const char* name, const View<const float, 2>& x) {
+std::string extents(const char* name, const AnyView<const void, 2>& x) {
   return std::string(name) + " [" + std::to_string(x.extent(0)) + ", " + std::to_string(x.extent(1)) + "]";
 }
 
-bool rows_fit(const View<const float, 2>& x) {
+bool rows_fit(const AnyView<const void, 2>& x) {
   return (x.extent(1) <= 1 || x.stride(1) == 1) && (x.extent(0) <= 1 || x.stride(0) >= x.extent(1));
 }
 
@@ -35,8 +36,8 @@ MatmulShape with_strides(MatmulShape s) {
   return s;
 }
 
-MatmulShape checked_shape(const View<const float, 2>& A, const View<const float, 2>& B, const View<const float, 2>& C,
-                          Transpose transpose, bool accumulate) {
+MatmulShape checked_shape(const AnyView<const void, 2>& A, const AnyView<const void, 2>& B,
+                          const AnyView<const void, 2>& C, Transpose transpose, bool accumulate) {
   const bool ta = transposes_a(transpose), tb = transposes_b(transpose);
   const auto where = [&] {
     return "matmul " + extents("A", A) + (ta ? "^T" : "") + " " + extents("B", B) + (tb ? "^T" : "") + " -> " +
@@ -49,15 +50,16 @@ MatmulShape checked_shape(const View<const float, 2>& A, const View<const float,
   if (!rows_fit(A) || !rows_fit(B) || !rows_fit(C)) {
     throw Error(ErrorKind::shape, "a matrix product needs rows that are contiguous and do not overlap", where());
   }
+  check_type("matmul", "B", B, A.type());
+  if (C.type() == ElementType::bf16) check_type("matmul", "A", A, C.type());
   return with_strides({m, n, k, transpose, accumulate, A.stride(0), B.stride(0), C.stride(0)});
 }
 
-void fill_zero(Context& ctx, View<float, 2> C) {
-  if (ctx.device() == Device::cuda) {
-    return cuda::sum_products(ctx.queue(), nullptr, 0, C.extent(0), C.extent(1), C.data(), C.stride(0), false);
-  }
-  for (int64_t i = 0; i < C.extent(0); ++i) {
-    std::fill_n(C.data() + i * C.stride(0), C.extent(1), 0.0F);
+void fill_zero(Context& ctx, AnyView<void, 2> C) {
+  const bool is_dense = C.is_dense();  // zeros are zeros in any type
+  for (int64_t i = 0; i < (is_dense ? 1 : C.extent(0)); ++i) {
+    const AnyView<void, 2> rows = is_dense ? C : C.slice(i, i + 1);
+    zero(ctx, View<char, 1>(static_cast<char*>(rows.data()), {rows.size() * element_bytes(rows.type())}));
   }
 }
 
@@ -154,7 +156,7 @@ void sum_row(const float* from, int64_t parts, int64_t stride, int64_t n, float*
 
 }  // namespace
 
-void matmul(Context& ctx, View<const float, 2> A, View<const float, 2> B, View<float, 2> C, Transpose transpose,
+void matmul(Context& ctx, AnyView<const void, 2> A, AnyView<const void, 2> B, AnyView<void, 2> C, Transpose transpose,
             bool accumulate) {
   const MatmulShape shape = checked_shape(A, B, C, transpose, accumulate);
   const OperationScope scope(
@@ -165,14 +167,18 @@ void matmul(Context& ctx, View<const float, 2> A, View<const float, 2> B, View<f
     if (!accumulate) fill_zero(ctx, C);
     return;
   }
-  if (ctx.device() == Device::cuda) return cuda::matmul(ctx.queue(), {shape}, A.data(), B.data(), C.data());
+  if (ctx.device() == Device::cuda) {
+    return cuda::matmul(ctx.queue(), {shape, A.type(), C.type()}, A.data(), B.data(), C.data());
+  }
+  const auto a = floats_of("matmul", "A", A), b = floats_of("matmul", "B", B);
+  const View<float, 2> c = floats_of("matmul", "C", C);
   const Split split = split_for(shape, ctx.threads());
   float* buffer = matmul_buffer(ctx, buffer_floats(shape, split));
   for_parts(ctx.team(), split.parts, [&](int64_t part, int thread) {
-    run_part(ctx.worker(thread), shape, split, part, A.data(), B.data(), C.data(), buffer);
+    run_part(ctx.worker(thread), shape, split, part, a.data(), b.data(), c.data(), buffer);
   });
   if (split.axis == Split::depth && split.parts > 1) {
-    sum_products(ctx, View<const float, 3>(buffer, {split.parts - 1, shape.m, shape.n}), C, true);
+    sum_products(ctx, View<const float, 3>(buffer, {split.parts - 1, shape.m, shape.n}), c, true);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "keel/base/view.h"
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
 
 namespace keel {
@@ -16,7 +17,7 @@ inline bool transposes_b(Transpose t) {
 }
 
 /// C = op(A) op(B)  or, with accumulate,  C += op(A) op(B).   op transposes what `transpose` names.
-/// After op: A [m, k], B [k, n], C [m, n]; fp32, sums in fp32. Rows may be strided, the last axis is contiguous
+/// After op: A [m, k], B [k, n], C [m, n]; fp32 or, on a GPU, A and B or all three bf16; sums in fp32. Rows may be strided, the last axis is contiguous
 /// (stride 1); C overlaps neither A nor B. Any extent may be 0. Throws Error(shape) if the extents disagree.
 /// By oneDNN, on a GPU by cuBLASLt; primitives are made once for each combination of shapes and strides and kept in the
 /// context.
@@ -24,7 +25,7 @@ inline bool transposes_b(Transpose t) {
 ///   input gradient   dX = dY W        Transpose::none
 ///   weight gradient  dW += dY^T X     Transpose::a
 /// Same shapes, strides and number of threads (on a GPU: alignment): same bits. Another one may add in another order.
-KEEL_API void matmul(Context&, View<const float, 2> A, View<const float, 2> B, View<float, 2> C,
+KEEL_API void matmul(Context&, AnyView<const void, 2> A, AnyView<const void, 2> B, AnyView<void, 2> C,
                      Transpose transpose = Transpose::none, bool accumulate = false);
 
 /// C = sum over p of parts[p, :, :]  or, with accumulate, C += that, p ascending: products over parts of what is summed,

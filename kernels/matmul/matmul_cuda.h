@@ -5,8 +5,6 @@
 
 namespace keel {
 
-enum class ElementType { fp32, bf16 };
-
 /// matmul.h on a device, extents and strides checked, no extent 0. Sums are fp32 whatever the types.
 struct CudaProduct {
   MatmulShape shape;

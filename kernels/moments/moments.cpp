@@ -8,7 +8,7 @@
 
 namespace keel {
 
-void moments(Context& ctx, View<const float, 2> x, View<const float, 2> y, View<double, 1> sums,
+void moments(Context& ctx, View<const float, 2> x, AnyView<const void, 2> y, View<double, 1> sums,
              View<double, 2> partial) {
   const int64_t rows = x.extent(0), d = x.extent(1);
   check_shape("moments", "x", x, {rows, d});
@@ -16,9 +16,10 @@ void moments(Context& ctx, View<const float, 2> x, View<const float, 2> y, View<
   check_shape("moments", "sums", sums, {3});
   check_dense("moments", "partial", partial, {chunk_count(rows * d, kMomentsChunk), 3});
   const OperationScope scope(ctx, "moments",
-                             {.flops = 4 * static_cast<double>(x.size()), .bytes = bytes_of(x, y ? 2 : 1)});
+                             {.flops = 4 * static_cast<double>(x.size()), .bytes = bytes_of(x) + bytes_of(y)});
   if (ctx.device() == Device::cuda) return cuda::moments(ctx.queue(), x, y, sums.data(), partial.data());
-  KEEL_CALL_ISA(ctx.isa(), moments(x, y, sums.data(), partial.data(), ctx.team()));
+  const auto floats = floats_of("moments", "y", y);
+  KEEL_CALL_ISA(ctx.isa(), moments(x, floats, sums.data(), partial.data(), ctx.team()));
 }
 
 void log_sum(Context& ctx, View<const float, 1> r, View<double, 1> sum) {

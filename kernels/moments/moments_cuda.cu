@@ -16,8 +16,8 @@ struct Groups {
   int64_t of_row;
 };
 
-template <bool kBoth, int kWidth>
-__device__ void add_group(const float* x, const float* y, double (&sums)[3]) {
+template <bool kBoth, int kWidth, class Y>
+__device__ void add_group(const float* x, const Y* y, double (&sums)[3]) {
   float x_at[kWidth], y_at[kWidth] = {};
   if constexpr (kWidth == 4) {
     const float4 v = load4(x);
@@ -28,7 +28,7 @@ __device__ void add_group(const float* x, const float* y, double (&sums)[3]) {
     }
   } else {
     x_at[0] = *x;
-    if constexpr (kBoth) y_at[0] = *y;
+    if constexpr (kBoth) y_at[0] = load1(y);
   }
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
@@ -42,9 +42,9 @@ __device__ void add_group(const float* x, const float* y, double (&sums)[3]) {
 }
 
 /// A block sums a chunk: each thread every kThreads-th group, then the threads in the order of block_sum.
-template <bool kBoth, int kWidth>
-__global__ void __launch_bounds__(kThreads) sum_chunk(const Matrix<const float> x, const Matrix<const float> y,
-                                                      const Groups groups, double* __restrict__ partial) {
+template <bool kBoth, int kWidth, class Y>
+__global__ void __launch_bounds__(kThreads)
+    sum_chunk(const Matrix<const float> x, const Matrix<const Y> y, const Groups groups, double* __restrict__ partial) {
   constexpr int64_t kGroups = kMomentsChunk / kWidth;
   const int64_t begin = blockIdx.x * kGroups + threadIdx.x, end = min((blockIdx.x + 1) * kGroups, groups.count);
   const int64_t row_step = kThreads / groups.of_row, column_step = kThreads % groups.of_row;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) sum_chunk(const Matrix<const float> 
   double sums[3] = {};
 #pragma unroll 2
   for (int64_t i = begin; i < end; i += kThreads) {
-    add_group<kBoth, kWidth>(x[r] + kWidth * c, kBoth ? y[r] + kWidth * c : nullptr, sums);
+    add_group<kBoth, kWidth>(x[r] + kWidth * c, kBoth ? y[r] + kWidth * c : static_cast<const Y*>(nullptr), sums);
     r += row_step;
     c += column_step;
     if (c >= groups.of_row) {
@@ -87,17 +87,21 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <int kWidth>
-void sum_chunks(CudaQueue& queue, const View<const float, 2>& x, const View<const float, 2>& y, double* partial) {
+void sum_chunks(CudaQueue& queue, const View<const float, 2>& x, const AnyView<const void, 2>& y, double* partial) {
   const int64_t size = x.size();
   const bool dense = x.is_dense() && (!y || y.is_dense());
   const Groups groups{size / kWidth, (dense ? size : x.extent(1)) / kWidth};
   const auto chunks = static_cast<unsigned>(chunk_count(size, kMomentsChunk));
-  launch(queue, y ? sum_chunk<true, kWidth> : sum_chunk<false, kWidth>, chunks, kThreads, 0, x, y, groups, partial);
+  with_element_type(y.type(), [&](auto type) {
+    using Y = typename decltype(type)::type;
+    launch(queue, y ? sum_chunk<true, kWidth, Y> : sum_chunk<false, kWidth, Y>, chunks, kThreads, 0, x, y, groups,
+           partial);
+  });
 }
 
 }  // namespace
 
-void keel_cuda_moments(CudaQueue& queue, View<const float, 2> x, View<const float, 2> y, double* sums,
+void keel_cuda_moments(CudaQueue& queue, View<const float, 2> x, AnyView<const void, 2> y, double* sums,
                        double* partial) {
   if (x.size() == 0) return;
   if (have_wide_rows(x, y)) {

@@ -25,12 +25,14 @@ template <class T>
 struct Heads {
   T* data;
   int64_t row, head;
-  __host__ Heads(const View<T, 3>& x) : data(x.data()), row(x.stride(0)), head(x.stride(1)) {}  // NOLINT
+  template <class Access>
+  __host__ Heads(const AnyView<Access, 3>& x)  // NOLINT
+      : data(static_cast<T*>(x.data())), row(x.stride(0)), head(x.stride(1)) {}
   __device__ T* operator[](HeadOfRow at) const { return data + at.n * row + at.h * head; }
 };
 
 /// How many of them there are, all in all.
-int64_t count_heads(const View<const float, 3>& x) {
+int64_t count_heads(const AnyView<const void, 3>& x) {
   const int64_t count = x.extent(0) * x.extent(1);
   if (x.extent(1) > 1 && count > std::numeric_limits<unsigned>::max())
     throw Error(ErrorKind::shape, std::to_string(count) + " heads are more than a device counts", "rms_norm");
@@ -128,33 +130,37 @@ __global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<
 
 }  // namespace
 
-void keel_cuda_rms_norm(CudaQueue& queue, View<const float, 3> x, const float* w, float eps, View<float, 3> y,
-                        float* s) {
+void keel_cuda_rms_norm(CudaQueue& queue, const AnyView<const void, 3>& x, const float* w, float eps,
+                        const AnyView<void, 3>& y, float* s) {
   const int64_t rows = count_heads(x), d = x.extent(2);
   const auto heads = static_cast<unsigned>(x.extent(1));
-  const Forward<float> norm{x, w, y, s, rows, heads, static_cast<int>(d), eps};
-  with_row_layout(d, have_wide_rows(x, y) && is_aligned(w, 16), [&](auto layout) {
-    using Layout = decltype(layout);
-    launch_teams<Layout>(queue, forward<Layout, float>, rows, d, norm);
+  with_element_type(x.type(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    const Forward<T> norm{x, w, y, s, rows, heads, static_cast<int>(d), eps};
+    with_row_layout(d, have_wide_rows(x, y) && is_aligned(w, 16), [&](auto layout) {
+      using Layout = decltype(layout);
+      launch_teams<Layout>(queue, forward<Layout, T>, rows, d, norm);
+    });
   });
 }
 
-void keel_cuda_rms_norm_backward(CudaQueue& queue, View<const float, 3> dy, View<const float, 3> x, const float* w,
-                                 const float* s, View<float, 3> dx, bool accumulate_dx, float* dw,
-                                 View<float, 2> partial, RowSums sums) {
-  const int64_t rows = count_heads(x), d = x.extent(2);
-  const auto heads = static_cast<unsigned>(x.extent(1));
-  ChunkSums chunk_sums(queue, sums, rows, d, partial);
-  if (chunk_sums.takes_rows()) {
-    const Backward<float> norm{
-        dy, x, w, s, dx, accumulate_dx, rows, heads, static_cast<int>(d), chunk_sums.chunks(), chunk_sums.stride()};
-    with_row_layout(d, have_wide_rows(dy, x, dx) && is_aligned(w, 16), [&](auto layout) {
-      using Layout = decltype(layout);
-      launch_teams<Layout>(queue, backward<Layout, float>, chunk_sums.count(), d, norm);
+void keel_cuda_rms_norm_backward(CudaQueue& queue, const RmsNormBackward& p) {
+  const int64_t rows = count_heads(p.x), d = p.x.extent(2);
+  const auto heads = static_cast<unsigned>(p.x.extent(1));
+  ChunkSums sums(queue, p.sums, rows, d, p.partial);
+  if (sums.takes_rows()) {
+    with_element_type(p.x.type(), [&](auto type) {
+      using T = typename decltype(type)::type;
+      const Backward<T> norm{
+          p.dy, p.x, p.w, p.s, p.dx, p.accumulate_dx, rows, heads, static_cast<int>(d), sums.chunks(), sums.stride()};
+      with_row_layout(d, have_wide_rows(p.dy, p.x, p.dx) && is_aligned(p.w, 16), [&](auto layout) {
+        using Layout = decltype(layout);
+        launch_teams<Layout>(queue, backward<Layout, T>, sums.count(), d, norm);
+      });
     });
   }
-  chunk_sums.add(0, d, dw);
-  chunk_sums.add_up();
+  sums.add(0, d, p.dw);
+  sums.add_up();
 }
 
 }  // namespace keel

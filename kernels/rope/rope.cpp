@@ -21,7 +21,7 @@ void rope_table(Context& ctx, HostView<const double, 1> frequencies, View<float,
 }
 
 void rope(Context& ctx, View<const int32_t, 1> positions, View<const float, 2> cos, View<const float, 2> sin,
-          View<float, 3> x, RopeDirection direction) {
+          AnyView<void, 3> x, RopeDirection direction) {
   const int64_t head_dim = x.extent(2);
   if (head_dim % 2 != 0) throw Error(ErrorKind::shape, "head_dim " + std::to_string(head_dim) + " is odd", "rope");
   check_shape("rope", "x", x, x.extents());
@@ -30,7 +30,8 @@ void rope(Context& ctx, View<const int32_t, 1> positions, View<const float, 2> c
   check_shape("rope", "sin", sin, cos.extents());
   const OperationScope scope(ctx, "rope", {.flops = 3 * static_cast<double>(x.size()), .bytes = bytes_of(x, 2)});
   if (ctx.device() == Device::cuda) return cuda::rope(ctx.queue(), positions.data(), cos, sin, x, direction);
-  KEEL_CALL_ISA(ctx.isa(), rope(positions.data(), cos, sin, x, direction, ctx.team()));
+  const auto floats = floats_of("rope", "x", x);
+  KEEL_CALL_ISA(ctx.isa(), rope(positions.data(), cos, sin, floats, direction, ctx.team()));
 }
 
 }  // namespace keel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "keel/base/view.h"
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
 
 namespace keel {
@@ -14,8 +15,8 @@ enum class RopeDirection { forward, backward };
 /// Rotary position embedding in place, pairs (i, i + head_dim/2) as in Hugging Face Llama.
 ///   x1' = x1 cos - x2 sin,   x2' = x2 cos + x1 sin                        Su et al. 2021, arXiv:2104.09864
 /// with row positions[n] of the tables; backward rotates by the negative angle.
-/// x: [N, heads, head_dim], last axis contiguous, rows may be strided.  positions: [N], each below the tables' rows.
+/// x: [N, heads, head_dim], last axis contiguous, rows may be strided; on a GPU it may be bf16.  positions: [N], each below the tables' rows.
 KEEL_API void rope(Context&, View<const int32_t, 1> positions, View<const float, 2> cos, View<const float, 2> sin,
-                   View<float, 3> x, RopeDirection direction = RopeDirection::forward);
+                   AnyView<void, 3> x, RopeDirection direction = RopeDirection::forward);
 
 }  // namespace keel

@@ -64,17 +64,20 @@ void keel_cuda_rope_table(CudaQueue& queue, const double* frequencies, View<floa
 }
 
 void keel_cuda_rope(CudaQueue& queue, const int32_t* positions, View<const float, 2> cos, View<const float, 2> sin,
-                    View<float, 3> x, RopeDirection direction) {
+                    AnyView<void, 3> x, RopeDirection direction) {
   const int64_t rows = x.extent(0), heads = x.extent(1), pairs = x.extent(2) / 2;
-  const Rotate<float> rotate{.positions = positions,
-                             .cos = cos,
-                             .sin = sin,
-                             .x = x.data(),
-                             .row = x.stride(0),
-                             .head = x.stride(1),
-                             .pairs = static_cast<int>(pairs),
-                             .sign = direction == RopeDirection::forward ? 1.0F : -1.0F};
-  for_elements(queue, rows, heads * pairs, pairs % 4 == 0 && have_wide_rows(cos, sin, x), rotate);
+  with_element_type(x.type(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    const Rotate<T> rotate{.positions = positions,
+                           .cos = cos,
+                           .sin = sin,
+                           .x = static_cast<T*>(x.data()),
+                           .row = x.stride(0),
+                           .head = x.stride(1),
+                           .pairs = static_cast<int>(pairs),
+                           .sign = direction == RopeDirection::forward ? 1.0F : -1.0F};
+    for_elements(queue, rows, heads * pairs, pairs % 4 == 0 && have_wide_rows(cos, sin, x), rotate);
+  });
 }
 
 }  // namespace keel

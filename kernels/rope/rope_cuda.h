@@ -7,6 +7,6 @@ namespace keel {
 
 KEEL_CUDA_FUNCTION(void, rope_table, CudaQueue&, const double* frequencies, View<float, 2> cos, View<float, 2> sin)
 KEEL_CUDA_FUNCTION(void, rope, CudaQueue&, const int32_t* positions, View<const float, 2> cos, View<const float, 2> sin,
-                   View<float, 3> x, RopeDirection direction)
+                   AnyView<void, 3> x, RopeDirection direction)
 
 }  // namespace keel

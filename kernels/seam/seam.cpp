@@ -23,7 +23,7 @@ void seam_forward(Context& ctx, const SeamForward& seam) {
   constexpr const char* kName = "seam_forward";
   const int64_t rows = seam.x.extent(0), d = seam.x.extent(1);
   check_shape(kName, "x", seam.x, {rows, d});
-  check_shape(kName, "F", seam.F, {rows, d});
+  if (seam.F) check_shape(kName, "F", seam.F, {rows, d});
   check_shape(kName, "a", seam.a, {1});
   check_shape(kName, "b", seam.b, {1});
   check_shape(kName, "y", seam.y, {rows, d});
@@ -41,27 +41,36 @@ void seam_forward(Context& ctx, const SeamForward& seam) {
     check_shape(kName, "inner_gain", seam.inner_gain, {d});
     check_shape(kName, "inner_r", seam.inner_r, {rows});
     check_shape(kName, "u", seam.u, {rows, d});
+  } else if (seam.u) {
+    check_shape(kName, "u", seam.u, {rows, d});
+    check_type(kName, "u", seam.u, ElementType::bf16);  // else it is y itself
   }
+  if (seam.F) check_type(kName, "u", seam.u, seam.F.type());
   const OperationScope scope(
       ctx, "seam",
       {.flops = (3 + (seam.outer_gain ? 4 : 0) + (seam.inner_gain ? 4 : 0)) * static_cast<double>(seam.x.size()),
-       .bytes = bytes_of(seam.x, 3) + bytes_of(seam.u)});
+       .bytes = bytes_of(seam.x, 2) + bytes_of(seam.F) + bytes_of(seam.u)});
   if (ctx.device() == Device::cuda) return cuda::seam_forward(ctx.queue(), seam);
-  KEEL_CALL_ISA(ctx.isa(), seam_forward(seam, ctx.team()));
+  SeamForward on_cpu = seam;
+  on_cpu.F = seam.F ? floats_of(kName, "F", seam.F) : seam.x;
+  on_cpu.u = floats_of(kName, "u", seam.u);
+  KEEL_CALL_ISA(ctx.isa(), seam_forward(on_cpu, ctx.team()));
 }
 
 void seam_inner_again(Context& ctx, View<const float, 2> y, View<const float, 1> inner_gain, float inner_factor,
-                      View<const float, 1> inner_r, View<float, 2> u) {
+                      View<const float, 1> inner_r, AnyView<void, 2> u) {
   constexpr const char* kName = "seam_inner_again";
   const int64_t rows = y.extent(0), d = y.extent(1);
   check_shape(kName, "y", y, {rows, d});
   check_shape(kName, "inner_gain", inner_gain, {d});
   check_shape(kName, "inner_r", inner_r, {rows});
   check_shape(kName, "u", u, {rows, d});
-  const OperationScope scope(ctx, "seam", {.flops = 2 * static_cast<double>(y.size()), .bytes = bytes_of(y, 2)});
+  const OperationScope scope(ctx, "seam",
+                             {.flops = 2 * static_cast<double>(y.size()), .bytes = bytes_of(y) + bytes_of(u)});
   if (ctx.device() == Device::cuda)
     return cuda::seam_inner_again(ctx.queue(), y, inner_gain.data(), inner_factor, inner_r.data(), u);
-  KEEL_CALL_ISA(ctx.isa(), seam_inner_again(y, inner_gain.data(), inner_factor, inner_r.data(), u, ctx.team()));
+  KEEL_CALL_ISA(ctx.isa(), seam_inner_again(y, inner_gain.data(), inner_factor, inner_r.data(),
+                                            floats_of(kName, "u", u), ctx.team()));
 }
 
 bool seam_has_vectors(const SeamBackward& seam) {
@@ -102,6 +111,8 @@ void seam_backward(Context& ctx, const SeamBackward& given) {
   }
   if (seam.outer_gain || seam.d_a || seam.d_skip_scale) check_shape(kName, "x", seam.x, {rows, d});
   if (seam.outer_gain || seam.d_b || seam.d_branch_scale) check_shape(kName, "F", seam.F, {rows, d});
+  check_type(kName, "F", seam.F, seam.dF.type());
+  check_type(kName, "Du", seam.Du, seam.dF.type());
   if (!seam.outer_gain && seam.inner_gain) check_shape(kName, "y", seam.y, {rows, d});
   if (rows * d == 0) return;
   if (!seam.Ds && !seam.Du) throw Error(ErrorKind::shape, "Ds and Du are both missing", kName);
@@ -112,8 +123,9 @@ void seam_backward(Context& ctx, const SeamBackward& given) {
       cost_of_rows(seam.sums, {.flops = (2 + (seam.outer_gain ? 14 : 0) + (seam.inner_gain ? 12 : 0)) *
                                         static_cast<double>(seam.dx.size()),
                                .bytes = bytes_of(seam.dx) + bytes_of(seam.dF) + bytes_of(seam.Ds) + bytes_of(seam.Du) +
-                                        (seam.outer_gain ? bytes_of(seam.x, 2) : bytes_of(seam.y))}));
+                                        (seam.outer_gain ? bytes_of(seam.x) + bytes_of(seam.F) : bytes_of(seam.y))}));
   if (ctx.device() == Device::cuda) return cuda::seam_backward(ctx.queue(), seam);
+  (void)floats_of(kName, "dF", seam.dF);
   KEEL_CALL_ISA(ctx.isa(), seam_backward(seam, ctx.team()));
 }
 

@@ -207,7 +207,8 @@ struct Split {
 template <class Layout, bool kScales>
 using LayoutFor = std::conditional_t<(kScales && Layout::kGroups > 2), RowInLoops<true>, Layout>;
 
-Backward<float> kernel_seam_of(const SeamBackward& seam, const ChunkSums& sums) {
+template <class Branch>
+Backward<Branch> kernel_seam_of(const SeamBackward& seam, const ChunkSums& sums) {
   return {.sum = {seam.x, seam.F, seam.a.data(), seam.b.data(), seam.skip_scale.data(), seam.branch_scale.data()},
           .g_o = seam.outer_gain.data(),
           .g_i = seam.inner_gain.data(),
@@ -230,6 +231,27 @@ Backward<float> kernel_seam_of(const SeamBackward& seam, const ChunkSums& sums) 
           .scales = seam.partial.extent(1) - 2};
 }
 
+template <class Branch>
+void take_rows(CudaQueue& queue, const SeamBackward& seam, const ChunkSums& sums, bool scales) {
+  const int64_t d = seam.dx.extent(1);
+  const Backward<Branch> kernel_seam = kernel_seam_of<Branch>(seam, sums);
+  const bool wide = have_wide_rows(seam.x, seam.F, seam.y, seam.Ds, seam.Du, seam.dx, seam.dF) &&
+                    are_wide_vectors(seam.skip_scale, seam.branch_scale, seam.outer_gain, seam.inner_gain);
+  with_seam_norms(seam, [&](auto outer, auto inner) {
+    constexpr OuterNorm kOuter = decltype(outer)::value;
+    constexpr bool kInner = decltype(inner)::value;
+    with_row_layout(d, wide, [&](auto layout) {
+      using Plain = LayoutFor<decltype(layout), false>;
+      using Scaled = LayoutFor<decltype(layout), true>;
+      if (scales) {
+        launch_teams<Scaled>(queue, backward<Scaled, kOuter, kInner, true, Branch>, sums.count(), d, kernel_seam);
+      } else if constexpr (kOuter != OuterNorm::none || kInner) {
+        launch_teams<Plain>(queue, backward<Plain, kOuter, kInner, false, Branch>, sums.count(), d, kernel_seam);
+      }
+    });
+  });
+}
+
 }  // namespace
 
 void keel_cuda_seam_backward(CudaQueue& queue, const SeamBackward& seam) {
@@ -237,27 +259,16 @@ void keel_cuda_seam_backward(CudaQueue& queue, const SeamBackward& seam) {
   const bool scales = seam.d_a || seam.d_b || seam.skip_scale || seam.branch_scale;
   if (!scales && !seam.outer_gain && !seam.inner_gain) {
     if (seam.sums == RowSums::add_up) return;
-    return for_elements(queue, rows, d, have_wide_rows(seam.Ds, seam.Du, seam.dx, seam.dF),
-                        Split<float>{seam.a.data(), seam.b.data(), seam.Ds, seam.Du, seam.dx, seam.dF});
+    return with_element_type(seam.dF.type(), [&](auto type) {
+      using Branch = typename decltype(type)::type;
+      for_elements(queue, rows, d, have_wide_rows(seam.Ds, seam.Du, seam.dx, seam.dF),
+                   Split<Branch>{seam.a.data(), seam.b.data(), seam.Ds, seam.Du, seam.dx, seam.dF});
+    });
   }
   ChunkSums sums(queue, seam.sums, rows, columns, seam.partial);
   if (sums.takes_rows()) {
-    const Backward<float> kernel_seam = kernel_seam_of(seam, sums);
-    const bool wide = have_wide_rows(seam.x, seam.F, seam.y, seam.Ds, seam.Du, seam.dx, seam.dF) &&
-                      are_wide_vectors(seam.skip_scale, seam.branch_scale, seam.outer_gain, seam.inner_gain);
-    with_seam_norms(seam, [&](auto outer, auto inner) {
-      constexpr OuterNorm kOuter = decltype(outer)::value;
-      constexpr bool kInner = decltype(inner)::value;
-      with_row_layout(d, wide, [&](auto layout) {
-        using Plain = LayoutFor<decltype(layout), false>;
-        using Scaled = LayoutFor<decltype(layout), true>;
-        if (scales) {
-          launch_teams<Scaled>(queue, backward<Scaled, kOuter, kInner, true, float>, sums.count(), d, kernel_seam);
-        } else if constexpr (kOuter != OuterNorm::none || kInner) {
-          launch_teams<Plain>(queue, backward<Plain, kOuter, kInner, false, float>, sums.count(), d, kernel_seam);
-        }
-      });
-    });
+    with_element_type(seam.dF.type(),
+                      [&](auto type) { take_rows<typename decltype(type)::type>(queue, seam, sums, scales); });
   }
   if (seam.outer_gain) sums.add(0, d, seam.d_outer_gain.data());
   if (seam.inner_gain) sums.add(d, d, seam.d_inner_gain.data());

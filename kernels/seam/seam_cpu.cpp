@@ -14,6 +14,12 @@ const float* row_of(const View<const float, 2>& view, int64_t r) {
 float* row_of(const View<float, 2>& view, int64_t r) {
   return view.data() == nullptr ? nullptr : view.data() + r * view.stride(0);
 }
+const float* row_of(const AnyView<const void, 2>& view, int64_t r) {
+  return row_of(view.as<float>(), r);
+}
+float* row_of(const AnyView<void, 2>& view, int64_t r) {
+  return row_of(view.as<float>(), r);
+}
 
 enum class Outer { none, rms, layer };
 

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(Layout::kMostThreads) forward(const Forward<Br
   KeptValues<Layout, float4> kept;
   const auto load_z = [&](At at) {
     const float4 s = at.load_or(seam.sum.skip, 1), t = at.load_or(seam.sum.branch, 1);
-    return fma4(a * s, at.load(x), b * t * at.load(F));
+    return fma4(a * s, at.load(x), b * t * at.load_or(F, 0));
   };
   float sums[2] = {};
   team.for_columns([&](At at) {
@@ -75,7 +75,11 @@ __global__ void __launch_bounds__(Layout::kMostThreads) forward(const Forward<Br
     if constexpr (kLayer) out = fma4(r_o * (out - mean), g_o(at), bias(at));
     if constexpr (kRms) out = r_o * out * g_o(at);
     at.store(y, out);
-    if constexpr (kInner) at.store(u, inner_norm(r_i, out, g_i(at)));
+    if constexpr (kInner) {
+      at.store(u, inner_norm(r_i, out, g_i(at)));
+    } else {
+      if (u != nullptr) at.store(u, out);
+    }
   });
 }
 
@@ -91,41 +95,50 @@ struct InnerAgain {
   }
 };
 
+template <class Branch>
+Forward<Branch> kernel_seam_of(const SeamForward& seam) {
+  return {.sum = {seam.x, seam.F, seam.a.data(), seam.b.data(), seam.skip_scale.data(), seam.branch_scale.data()},
+          .g_o = seam.outer_gain.data(),
+          .bias = seam.outer_bias.data(),
+          .g_i = seam.inner_gain.data(),
+          .factor = seam.inner_factor,
+          .outer_eps = seam.outer_eps,
+          .inner_eps = seam.inner_eps,
+          .y = seam.y,
+          .u = seam.u,
+          .outer_r = seam.outer_r.data(),
+          .inner_r = seam.inner_r.data(),
+          .outer_mean = seam.outer_mean.data(),
+          .rows = seam.x.extent(0),
+          .d = static_cast<int>(seam.x.extent(1))};
+}
+
 }  // namespace
 
 void keel_cuda_seam_forward(CudaQueue& queue, const SeamForward& seam) {
   const int64_t rows = seam.x.extent(0), d = seam.x.extent(1);
-  const Forward<float> kernel_seam{
-      .sum = {seam.x, seam.F, seam.a.data(), seam.b.data(), seam.skip_scale.data(), seam.branch_scale.data()},
-      .g_o = seam.outer_gain.data(),
-      .bias = seam.outer_bias.data(),
-      .g_i = seam.inner_gain.data(),
-      .factor = seam.inner_factor,
-      .outer_eps = seam.outer_eps,
-      .inner_eps = seam.inner_eps,
-      .y = seam.y,
-      .u = seam.u,
-      .outer_r = seam.outer_r.data(),
-      .inner_r = seam.inner_r.data(),
-      .outer_mean = seam.outer_mean.data(),
-      .rows = rows,
-      .d = static_cast<int>(d)};
   const bool wide =
       have_wide_rows(seam.x, seam.F, seam.y, seam.u) &&
       are_wide_vectors(seam.skip_scale, seam.branch_scale, seam.outer_gain, seam.outer_bias, seam.inner_gain);
-  with_seam_norms(seam, [&](auto outer, auto inner) {
-    with_row_layout(d, wide, [&](auto layout) {
-      using Layout = decltype(layout);
-      launch_teams<Layout>(queue, forward<Layout, decltype(outer)::value, decltype(inner)::value, float>, rows, d,
-                           kernel_seam);
+  with_element_type(seam.F ? seam.F.type() : seam.u.type(), [&](auto type) {
+    using Branch = typename decltype(type)::type;
+    with_seam_norms(seam, [&](auto outer, auto inner) {
+      with_row_layout(d, wide, [&](auto layout) {
+        using Layout = decltype(layout);
+        launch_teams<Layout>(queue, forward<Layout, decltype(outer)::value, decltype(inner)::value, Branch>, rows, d,
+                             kernel_seam_of<Branch>(seam));
+      });
     });
   });
 }
 
 void keel_cuda_seam_inner_again(CudaQueue& queue, View<const float, 2> y, const float* inner_gain, float inner_factor,
-                                const float* inner_r, View<float, 2> u) {
+                                const float* inner_r, AnyView<void, 2> u) {
   const bool wide = have_wide_rows(y, u) && is_aligned(inner_gain, 16);
-  for_elements(queue, y.extent(0), y.extent(1), wide, InnerAgain<float>{y, inner_gain, inner_r, inner_factor, u});
+  with_element_type(u.type(), [&](auto type) {
+    using Branch = typename decltype(type)::type;
+    for_elements(queue, y.extent(0), y.extent(1), wide, InnerAgain<Branch>{y, inner_gain, inner_r, inner_factor, u});
+  });
 }
 
 }  // namespace keel

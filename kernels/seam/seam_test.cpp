@@ -378,7 +378,8 @@ TEST(Seam, NothingToDo) {
     forward.outer_r = {nullptr, {0}};
     seam_forward(ctx, forward);
     SeamBackward backward{.a = flat(scale), .b = flat(scale), .outer_gain = flat(gain)};
-    backward.x = backward.F = backward.dx = backward.dF = none;
+    backward.x = backward.dx = none;
+    backward.F = backward.dF = none;
     backward.outer_r = {nullptr, {0}};
     backward.d_outer_gain = flat(d_gain);
     backward.partial = {nullptr, {0, 18}};
@@ -411,7 +412,8 @@ TEST(Seam, ShapesThatDisagree) {
   expect_shape_error("u is [0, 0], not [2, 8] (seam_forward)", [&] { seam_forward(ctx, forward); });
 
   SeamBackward backward{.a = scale, .b = scale};
-  backward.dx = backward.dF = x;
+  backward.dx = x;
+  backward.dF = x;
   backward.partial = {memory.data(), {1, 18}};
   expect_shape_error("Ds and Du are both missing (seam_backward)", [&] { seam_backward(ctx, backward); });
   backward.Ds = x;
@@ -419,7 +421,8 @@ TEST(Seam, ShapesThatDisagree) {
   backward.outer_r = r;
   backward.d_outer_gain = gain;
   expect_shape_error("x is [0, 0], not [2, 8] (seam_backward)", [&] { seam_backward(ctx, backward); });
-  backward.x = backward.F = x;
+  backward.x = x;
+  backward.F = x;
   backward.partial = {memory.data(), {1, 16}};
   expect_shape_error("partial is [1, 16], not [1, 18] (seam_backward)", [&] { seam_backward(ctx, backward); });
   forward.inner_gain = {};

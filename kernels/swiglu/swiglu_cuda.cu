@@ -50,29 +50,26 @@ struct Backward {
   }
 };
 
-template <class Kept>
-void forward(CudaQueue& queue, const View<const float, 2>& gate, const View<const float, 2>& up,
-             const View<float, 2>& h, const View<Kept, 2>& kept_gate, const View<Kept, 2>& kept_up) {
-  for_elements(queue, gate.extent(0), gate.extent(1), have_wide_rows(gate, up, h, kept_gate, kept_up),
-               Forward<float, Kept>{gate, up, h, kept_gate, kept_up});
-}
-
 }  // namespace
 
-void keel_cuda_swiglu(CudaQueue& queue, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h,
-                      View<float, 2> kept_gate, View<float, 2> kept_up) {
-  forward(queue, gate, up, h, kept_gate, kept_up);
+void keel_cuda_swiglu(CudaQueue& queue, AnyView<const void, 2> gate, AnyView<const void, 2> up, AnyView<void, 2> h,
+                      AnyView<void, 2> kept_gate, AnyView<void, 2> kept_up) {
+  const bool wide = have_wide_rows(gate, up, h, kept_gate, kept_up);
+  const ElementType kept = kept_gate ? kept_gate.type() : gate.type();
+  with_element_types(kept, gate.type(), [&](auto kept_type, auto type) {
+    using Body = Forward<typename decltype(type)::type, typename decltype(kept_type)::type>;
+    for_elements(queue, gate.extent(0), gate.extent(1), wide, Body{gate, up, h, kept_gate, kept_up});
+  });
 }
 
-void keel_cuda_swiglu_narrow(CudaQueue& queue, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h,
-                             View<Bf16, 2> kept_gate, View<Bf16, 2> kept_up) {
-  forward(queue, gate, up, h, device_bf16(kept_gate), device_bf16(kept_up));
-}
-
-void keel_cuda_swiglu_backward(CudaQueue& queue, View<const float, 2> dh, View<const float, 2> gate,
-                               View<const float, 2> up, View<float, 2> d_gate, View<float, 2> d_up, View<float, 2> h) {
-  for_elements(queue, gate.extent(0), gate.extent(1), have_wide_rows(dh, gate, up, d_gate, d_up, h),
-               Backward<float>{dh, gate, up, d_gate, d_up, h});
+void keel_cuda_swiglu_backward(CudaQueue& queue, AnyView<const void, 2> dh, AnyView<const void, 2> gate,
+                               AnyView<const void, 2> up, AnyView<void, 2> d_gate, AnyView<void, 2> d_up,
+                               AnyView<void, 2> h) {
+  const bool wide = have_wide_rows(dh, gate, up, d_gate, d_up, h);
+  with_element_type(gate.type(), [&](auto type) {
+    using Body = Backward<typename decltype(type)::type>;
+    for_elements(queue, gate.extent(0), gate.extent(1), wide, Body{dh, gate, up, d_gate, d_up, h});
+  });
 }
 
 }  // namespace keel

@@ -1,17 +1,13 @@
 #pragma once
 
-#include "keel/base/view.h"
-#include "keel/kernels/common/bf16.h"
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/cuda_backend.h"
 
 namespace keel {
 
-KEEL_CUDA_FUNCTION(void, swiglu, CudaQueue&, View<const float, 2> gate, View<const float, 2> up, View<float, 2> h,
-                   View<float, 2> kept_gate, View<float, 2> kept_up)
-/// The same with copies in bf16.
-KEEL_CUDA_FUNCTION(void, swiglu_narrow, CudaQueue&, View<const float, 2> gate, View<const float, 2> up,
-                   View<float, 2> h, View<Bf16, 2> kept_gate, View<Bf16, 2> kept_up)
-KEEL_CUDA_FUNCTION(void, swiglu_backward, CudaQueue&, View<const float, 2> dh, View<const float, 2> gate,
-                   View<const float, 2> up, View<float, 2> d_gate, View<float, 2> d_up, View<float, 2> h)
+KEEL_CUDA_FUNCTION(void, swiglu, CudaQueue&, AnyView<const void, 2> gate, AnyView<const void, 2> up, AnyView<void, 2> h,
+                   AnyView<void, 2> kept_gate, AnyView<void, 2> kept_up)
+KEEL_CUDA_FUNCTION(void, swiglu_backward, CudaQueue&, AnyView<const void, 2> dh, AnyView<const void, 2> gate,
+                   AnyView<const void, 2> up, AnyView<void, 2> d_gate, AnyView<void, 2> d_up, AnyView<void, 2> h)
 
 }  // namespace keel

@@ -11,25 +11,39 @@
 namespace keel {
 
 /// Buffers that sublayers share by their slot (DecoderOptions::slot): one of `count` elements for every slot that is
-/// asked for.
+/// asked for; those of void are of this type.
 template <class T>
 class ActivationSlots {
  public:
-  ActivationSlots(ArenaPlan& arena, int64_t count, MemoryKind kind = MemoryKind::activations)
-      : arena_(arena), count_(count), kind_(kind) {}
+  ActivationSlots(ArenaPlan& arena, int64_t count, MemoryKind kind = MemoryKind::activations,
+                  ElementType type = ElementType::fp32)
+      : arena_(arena), count_(count), kind_(kind), type_(type) {}
 
   Region<T> at(int64_t slot) {
     const auto found = made_.find(slot);
-    if (found != made_.end()) return found->second;
-    return made_.emplace(slot, arena_.add<T>(kind_, count_)).first->second;
+    return found != made_.end() ? found->second : made_.emplace(slot, make()).first->second;
   }
   /// No region where the sublayer has no use for one.
-  Region<T> at_if(bool wanted, int64_t slot) { return wanted ? at(slot) : Region<T>{}; }
+  Region<T> at_if(bool wanted, int64_t slot) {
+    if (wanted) return at(slot);
+    Region<T> none;
+    if constexpr (std::is_void_v<T>) none.type = type_;
+    return none;
+  }
 
  private:
+  Region<T> make() {
+    if constexpr (std::is_void_v<T>) {
+      return arena_.add(kind_, count_, type_);
+    } else {
+      return arena_.template add<T>(kind_, count_);
+    }
+  }
+
   ArenaPlan& arena_;
   int64_t count_;
   MemoryKind kind_;
+  ElementType type_;
   std::map<int64_t, Region<T>> made_;
 };
 
@@ -37,8 +51,8 @@ class ActivationSlots {
 class KeptSlots {
  public:
   KeptSlots(ArenaPlan& arena, const DecoderOptions& options, int64_t count)
-      : rounds_(options.training && options.activations == ActivationType::bf16),
-        values_(arena, count, rounds_ ? MemoryKind::workspace : MemoryKind::activations),
+      : rounds_(options.rounds_activations()),
+        values_(arena, count, rounds_ ? MemoryKind::workspace : MemoryKind::activations, options.compute),
         rounded_(arena, count) {}
 
   KeptRegion at_if(bool wanted, int64_t slot) {
@@ -48,21 +62,23 @@ class KeptSlots {
 
  private:
   bool rounds_;
-  ActivationSlots<float> values_;
+  ActivationSlots<void> values_;
   ActivationSlots<Bf16> rounded_;
 };
 
 /// These rows of the kept matrix, all of whose rows are `values`, in bf16; null where it is not rounded.
-inline View<Bf16, 2> rounded_rows(const Arena& arena, const KeptRegion& kept, const View<float, 2>& values, Rows rows) {
+inline View<Bf16, 2> rounded_rows(const Arena& arena, const KeptRegion& kept, const AnyView<void, 2>& values,
+                                  Rows rows) {
   return slice(View<Bf16, 2>(arena.at(kept.rounded), values.extents()), rows);
 }
 /// Forward: keeps these rows.
-inline void keep(Context& ctx, const Arena& arena, const KeptRegion& kept, const View<float, 2>& values, Rows rows) {
-  if (kept.rounded.count > 0) narrow(ctx, slice(values, rows), rounded_rows(arena, kept, values, rows));
+inline void keep(Context& ctx, const Arena& arena, const KeptRegion& kept, const AnyView<void, 2>& values, Rows rows) {
+  if (kept.rounded.count > 0) narrow(ctx, slice(values, rows).as<float>(), rounded_rows(arena, kept, values, rows));
 }
 /// Backward: what is kept of these rows is in `values` afterwards.
-inline void recall(Context& ctx, const Arena& arena, const KeptRegion& kept, const View<float, 2>& values, Rows rows) {
-  if (kept.rounded.count > 0) widen(ctx, rounded_rows(arena, kept, values, rows), slice(values, rows));
+inline void recall(Context& ctx, const Arena& arena, const KeptRegion& kept, const AnyView<void, 2>& values,
+                   Rows rows) {
+  if (kept.rounded.count > 0) widen(ctx, rounded_rows(arena, kept, values, rows), slice(values, rows).as<float>());
 }
 
 }  // namespace keel

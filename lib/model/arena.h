@@ -6,7 +6,7 @@
 #include <string>
 
 #include "keel/base/export.h"
-#include "keel/kernels/common/bf16.h"
+#include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
 
 namespace keel {
@@ -23,11 +23,20 @@ struct Region {
   int64_t count = 0;
 };
 
-/// What a branch keeps of a pass for the one back: values in fp32, of a sublayer's own, or in bf16, and then `values` are a
-/// buffer that all sublayers share, in which they are made and back in which they are widened.
+/// Of elements whose type is known when it is planned.
+template <>
+struct Region<void> {
+  int64_t offset = 0;
+  int64_t count = 0;
+  ElementType type = ElementType::fp32;
+};
+
+/// What a branch keeps of a pass for the one back: values of a sublayer's own, in the type that branches compute with; or
+/// rounded ones, and then `values` are a buffer that all sublayers share, in which they are made and back in which they
+/// are widened.
 struct KeptRegion {
-  Region<float> values;
-  Region<Bf16> rounded;  ///< none in fp32
+  Region<void> values;
+  Region<Bf16> rounded;  ///< none where values are kept
 };
 
 /// Adds up what will be allocated, without allocating.
@@ -36,6 +45,9 @@ class KEEL_API ArenaPlan {
   template <class T>
   Region<T> add(MemoryKind kind, int64_t count) {
     return {reserve(kind, count, sizeof(T)), count};
+  }
+  Region<void> add(MemoryKind kind, int64_t count, ElementType type) {
+    return {reserve(kind, count, static_cast<size_t>(element_bytes(type))), count, type};
   }
   int64_t bytes(MemoryKind kind) const { return bytes_[static_cast<int>(kind)]; }
   int64_t total_bytes() const { return total_; }
@@ -63,6 +75,11 @@ class KEEL_API Arena {
   template <class T>
   T* at(const Region<T>& region) const {
     return region.count == 0 ? nullptr : reinterpret_cast<T*>(base_ + region.offset);
+  }
+  /// The first elements of a region as a dense view.
+  template <int Rank>
+  AnyView<void, Rank> view(const Region<void>& region, const std::array<int64_t, Rank>& extents) const {
+    return {at(region), region.type, extents};
   }
   int64_t bytes() const { return bytes_; }
 

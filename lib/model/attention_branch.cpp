@@ -37,12 +37,12 @@ class AttentionBranches final : public Branches {
 
   bool mixes_rows() const override { return true; }
 
-  void forward_in(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> u) override {
+  void forward_in(Context& ctx, const BranchCall& call, Rows rows, AnyView<const void, 2> u) override {
     const ParameterBuffers& p = call.parameters;
     const SublayerParameters& own = own_parameters(call);
     const int64_t N = u.extent(0);
-    const View<float, 2> qkv = slice(qkv_of(call.slot, N), rows);
-    const View<float, 2> inputs = slice(attention_inputs(call.slot, N), rows);
+    const AnyView<void, 2> qkv = slice(qkv_of(call.slot, N), rows);
+    const AnyView<void, 2> inputs = slice(attention_inputs(call.slot, N), rows);
     linear(ctx, slice(u, rows), p.weight(own.q_proj, own.v_proj), qkv, N);
     if (own.q_bias >= 0) add_bias(ctx, p.vector(own.q_bias, own.v_bias), qkv);
     for (const HeadNorm& norm : norms_of(own, call.sublayer.wiring.qkv)) {
@@ -57,23 +57,24 @@ class AttentionBranches final : public Branches {
 
   void mix(Context& ctx, const BranchCall& call, Rows rows) override {
     const int64_t N = call.batch.tokens.extent(0), slot = call.slot;
-    const View<float, 2> inputs = attention_inputs(slot, N);
+    const AnyView<void, 2> inputs = attention_inputs(slot, N);
     attention(ctx, q_of(inputs), keys_values(ctx, call.batch, slot, k_of(inputs), values_of(call, N)),
               sequences_of(call.batch, rows), scale_, window(call.sublayer), heads_of(out_of(slot, N), 0, heads_),
               lse(slot, N));
   }
 
-  void forward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> u, View<float, 2> F) override {
+  void forward_out(Context& ctx, const BranchCall& call, Rows rows, AnyView<const void, 2> u,
+                   AnyView<void, 2> F) override {
     const SublayerParameters& own = own_parameters(call);
     const int64_t N = u.extent(0);
-    const View<float, 2> out = out_of(call.slot, N);
+    const AnyView<void, 2> out = out_of(call.slot, N);
     keep(ctx, arena_, plan_.out[call.slot], out, rows);
     if (!F) return;
     linear(ctx, slice(out, rows), call.parameters.weight(own.o_proj), slice(F, rows), N);
     if (own.o_bias >= 0) add_bias(ctx, call.parameters.vector(own.o_bias), slice(F, rows));
   }
 
-  void backward_out(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF) override {
+  void backward_out(Context& ctx, const BranchCall& call, Rows rows, AnyView<const void, 2> dF) override {
     const int64_t o_proj = own_parameters(call).o_proj, N = dF.extent(0), slot = call.slot;
     recall(ctx, arena_, plan_.out[slot], out_of(slot, N), rows);
     recall(ctx, arena_, plan_.qkv[slot], qkv_of(slot, N), rows);
@@ -86,18 +87,18 @@ class AttentionBranches final : public Branches {
 
   void mix_backward(Context& ctx, const BranchCall& call, Rows rows) override {
     const int64_t N = call.batch.tokens.extent(0), slot = call.slot;
-    const View<float, 2> inputs = attention_inputs(slot, N), d_qkv = d_qkv_of(N);
+    const AnyView<void, 2> inputs = attention_inputs(slot, N), d_qkv = d_qkv_of(N);
     attention_backward(ctx, heads_of(d_out_of(N), 0, heads_), q_of(inputs), k_of(inputs), values_of(call, N),
                        heads_of(out_of(slot, N), 0, heads_), lse(slot, N), sequences_of(call.batch, rows), scale_,
                        window(call.sublayer), q_of(d_qkv), k_of(d_qkv), v_of(d_qkv),
                        {arena_.at(plan_.delta), {heads_, N}});
   }
 
-  void backward_in(Context& ctx, const BranchCall& call, Rows rows, View<const float, 2> dF, View<const float, 2> u,
-                   View<float, 2> du) override {
+  void backward_in(Context& ctx, const BranchCall& call, Rows rows, AnyView<const void, 2> dF, AnyView<const void, 2> u,
+                   AnyView<void, 2> du) override {
     const SublayerParameters& own = own_parameters(call);
     const int64_t N = dF.extent(0);
-    const View<float, 2> d_qkv = slice(d_qkv_of(N), rows);
+    const AnyView<void, 2> d_qkv = slice(d_qkv_of(N), rows);
     rope(ctx, call.batch.positions.slice(rows.begin, rows.end), cos_, sin_, heads_of(d_qkv, 0, heads_ + kv_heads_),
          RopeDirection::backward);
     for (const HeadNorm& norm : norms_of(own, call.sublayer.wiring.qkv)) {
@@ -109,7 +110,7 @@ class AttentionBranches final : public Branches {
     sums.add(ctx, sums.qkv, call.parameters.d_matrix(own.q_proj, own.v_proj), rows, d_qkv, slice(u, rows));
   }
 
-  void add_mix_gradients(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2> dF) override {
+  void add_mix_gradients(Context& ctx, const BranchCall& call, bool accumulate, AnyView<const void, 2> dF) override {
     const ParameterBuffers& p = call.parameters;
     const SublayerParameters& own = own_parameters(call);
     const int64_t N = dF.extent(0);
@@ -123,8 +124,8 @@ class AttentionBranches final : public Branches {
     add_bias_backward(ctx, dF, p.d_vector(own.o_bias), partial(plan_.o_bias_partial, N, dF.extent(1)));
   }
 
-  void add_gradients(Context& ctx, const BranchCall& call, bool accumulate, View<const float, 2>,
-                     View<const float, 2> u) override {
+  void add_gradients(Context& ctx, const BranchCall& call, bool accumulate, AnyView<const void, 2>,
+                     AnyView<const void, 2> u) override {
     const ParameterBuffers& p = call.parameters;
     const SublayerParameters& own = own_parameters(call);
     const int64_t N = u.extent(0);
@@ -151,27 +152,30 @@ class AttentionBranches final : public Branches {
   int64_t window(const Sublayer& sublayer) const { return config_.window(sublayer.index / 2); }
 
   /// Heads [first, first + count) of a [N, heads * head_dim] matrix.
-  View<float, 3> heads_of(View<float, 2> rows, int64_t first, int64_t count) const {
-    return {rows.data() + first * head_dim_, {rows.extent(0), count, head_dim_}, {rows.stride(0), head_dim_, 1}};
+  AnyView<void, 3> heads_of(AnyView<void, 2> rows, int64_t first, int64_t count) const {
+    return rows.reshaped<3>(first * head_dim_, {rows.extent(0), count, head_dim_}, {rows.stride(0), head_dim_, 1});
   }
-  View<float, 3> q_of(View<float, 2> qkv) const { return heads_of(qkv, 0, heads_); }
-  View<float, 3> k_of(View<float, 2> qkv) const { return heads_of(qkv, heads_, kv_heads_); }
-  View<float, 3> v_of(View<float, 2> qkv) const { return heads_of(qkv, heads_ + kv_heads_, kv_heads_); }
+  AnyView<void, 3> q_of(AnyView<void, 2> qkv) const { return heads_of(qkv, 0, heads_); }
+  AnyView<void, 3> k_of(AnyView<void, 2> qkv) const { return heads_of(qkv, heads_, kv_heads_); }
+  AnyView<void, 3> v_of(AnyView<void, 2> qkv) const { return heads_of(qkv, heads_ + kv_heads_, kv_heads_); }
 
-  View<float, 2> qkv_of(int64_t slot, int64_t N) const { return {arena_.at(plan_.qkv[slot].values), {N, qkv_size()}}; }
-  View<float, 2> out_of(int64_t slot, int64_t N) const {
-    return {arena_.at(plan_.out[slot].values), {N, heads_ * head_dim_}};
+  AnyView<void, 2> matrix(const Region<void>& region, int64_t N, int64_t columns) const {
+    return arena_.view<2>(region, {N, columns});
   }
-  View<float, 2> d_qkv_of(int64_t N) const { return {arena_.at(plan_.d_qkv), {N, qkv_size()}}; }
-  View<float, 2> d_out_of(int64_t N) const { return {arena_.at(plan_.d_out), {N, heads_ * head_dim_}}; }
-  View<float, 3> values_of(const BranchCall& call, int64_t N) const {
+  AnyView<void, 2> qkv_of(int64_t slot, int64_t N) const { return matrix(plan_.qkv[slot].values, N, qkv_size()); }
+  AnyView<void, 2> out_of(int64_t slot, int64_t N) const {
+    return matrix(plan_.out[slot].values, N, heads_ * head_dim_);
+  }
+  AnyView<void, 2> d_qkv_of(int64_t N) const { return matrix(plan_.d_qkv, N, qkv_size()); }
+  AnyView<void, 2> d_out_of(int64_t N) const { return matrix(plan_.d_out, N, heads_ * head_dim_); }
+  AnyView<void, 3> values_of(const BranchCall& call, int64_t N) const {
     return v_of(own_parameters(call).v_norm >= 0 ? attention_inputs(call.slot, N) : qkv_of(call.slot, N));
   }
   /// What attention reads: a buffer of its own where the backward pass needs the projections too.
   bool has_own_inputs(int64_t slot) const { return plan_.normed[slot].values.count > 0; }
-  View<float, 2> attention_inputs(int64_t slot, int64_t N) const {
+  AnyView<void, 2> attention_inputs(int64_t slot, int64_t N) const {
     if (!has_own_inputs(slot)) return qkv_of(slot, N);
-    return {arena_.at(plan_.normed[slot].values), {N, plan_.normed_columns}};
+    return matrix(plan_.normed[slot].values, N, plan_.normed_columns);
   }
 
   /// A norm of columns [begin, begin + size) of the projections, in rows of `width`.
@@ -192,8 +196,9 @@ class AttentionBranches final : public Branches {
     add(own.v_norm, heads_ + kv_heads_, kv_heads_, plan_.v_norm_partial);
     return norms;
   }
-  View<float, 3> rows_of(View<float, 2> matrix, const HeadNorm& norm) const {
-    return {matrix.data() + norm.begin, {matrix.extent(0), norm.rows(), norm.width}, {matrix.stride(0), norm.width, 1}};
+  AnyView<void, 3> rows_of(AnyView<void, 2> matrix, const HeadNorm& norm) const {
+    return matrix.reshaped<3>(norm.begin, {matrix.extent(0), norm.rows(), norm.width},
+                              {matrix.stride(0), norm.width, 1});
   }
   View<float, 2> inverse_rms(int64_t slot, int64_t N, const HeadNorm& norm) const {
     return {arena_.at(plan_.inverse_rms[slot]) + N * norm.begin / head_dim_, {N, norm.rows()}};
@@ -201,7 +206,7 @@ class AttentionBranches final : public Branches {
   void norm_backward(Context& ctx, const BranchCall& call, const HeadNorm& norm, int64_t N, Rows rows,
                      RowSums sums) const {
     const ParameterBuffers& p = call.parameters;
-    const View<float, 3> d = slice(rows_of(d_qkv_of(N), norm), rows);
+    const AnyView<void, 3> d = slice(rows_of(d_qkv_of(N), norm), rows);
     const View<float, 2> all = partial(norm.partial, N * norm.rows(), norm.width);
     const int64_t first = rows.begin * norm.rows() / kReductionRows;
     rms_norm_backward(ctx, d, slice(rows_of(qkv_of(call.slot, N), norm), rows), p.vector(norm.gain),
@@ -214,11 +219,12 @@ class AttentionBranches final : public Branches {
   }
 
   /// The batch's own keys and values, or with a cache all of their sequences', these added to it first.
-  KeysValues keys_values(Context& ctx, const FlatBatch& batch, int64_t slot, View<float, 3> k, View<float, 3> v) const {
+  KeysValues keys_values(Context& ctx, const FlatBatch& batch, int64_t slot, AnyView<void, 3> k,
+                         AnyView<void, 3> v) const {
     if (!batch.page_table) return {.keys = k, .values = v, .page_table = {}, .kv_lengths = {}};
     const int64_t rows = options_.cache_pages * options_.page_size;
-    const View<float, 3> keys(arena_.at(plan_.cache_keys[slot]), {rows, kv_heads_, head_dim_});
-    const View<float, 3> values(arena_.at(plan_.cache_values[slot]), {rows, kv_heads_, head_dim_});
+    const AnyView<void, 3> keys = arena_.view<3>(plan_.cache_keys[slot], {rows, kv_heads_, head_dim_});
+    const AnyView<void, 3> values = arena_.view<3>(plan_.cache_values[slot], {rows, kv_heads_, head_dim_});
     kv_store(ctx, k, batch.cache_rows, keys);
     kv_store(ctx, v, batch.cache_rows, values);
     return {.keys = keys,
@@ -286,14 +292,15 @@ AttentionPlan plan_attention(const ModelConfig& config, const std::vector<Sublay
     plan.inverse_rms.push_back(inverse_rms.at_if(norm, slot));
     plan.out.push_back(out.at_if(used, slot));
     plan.lse.push_back(lse.at_if(used, slot));
-    plan.cache_keys.push_back(used && cache > 0 ? arena.add<float>(activations, cache) : Region<float>{});
-    plan.cache_values.push_back(used && cache > 0 ? arena.add<float>(activations, cache) : Region<float>{});
+    const int64_t cached = used ? cache : 0;
+    plan.cache_keys.push_back(arena.add(activations, cached, options.compute));
+    plan.cache_values.push_back(arena.add(activations, cached, options.compute));
   }
   plan.cos = arena.add<float>(workspace, options.max_positions * (config.head_dim / 2));
   plan.sin = arena.add<float>(workspace, options.max_positions * (config.head_dim / 2));
   if (options.training) {
-    plan.d_qkv = arena.add<float>(workspace, N * projections);
-    plan.d_out = arena.add<float>(workspace, N * config.query_size());
+    plan.d_qkv = arena.add(workspace, N * projections, options.compute);
+    plan.d_out = arena.add(workspace, N * config.query_size(), options.compute);
     plan.delta = arena.add<float>(workspace, N * config.num_attention_heads);
     plan_partial_sums(config, sublayers, N, plan, arena);
   }

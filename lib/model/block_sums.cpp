@@ -4,8 +4,8 @@
 
 namespace keel {
 
-void BlockSums::add(Context& ctx, float* sums, View<float, 2> gradient, Rows piece, View<const float, 2> dY,
-                    View<const float, 2> X) const {
+void BlockSums::add(Context& ctx, float* sums, View<float, 2> gradient, Rows piece, AnyView<const void, 2> dY,
+                    AnyView<const void, 2> X) const {
   if (blocks == 1) return matmul(ctx, dY, X, gradient, Transpose::a, accumulate || piece.continues);
   const View<float, 2> part(sums + piece.block * gradient.size(), gradient.extents());
   matmul(ctx, dY, X, part, Transpose::a, piece.continues);

@@ -20,8 +20,8 @@ struct BlockSums {
   float *qkv = nullptr, *o = nullptr, *gate_up = nullptr, *down = nullptr;
 
   /// Adds dY^T X of the rows of a piece.   sums: one of those above; gradient: [out, in]; dY: [rows, out]; X: [rows, in].
-  void add(Context&, float* sums, View<float, 2> gradient, Rows piece, View<const float, 2> dY,
-           View<const float, 2> X) const;
+  void add(Context&, float* sums, View<float, 2> gradient, Rows piece, AnyView<const void, 2> dY,
+           AnyView<const void, 2> X) const;
 
   /// gradient = the parts of all blocks or, with accumulate, += these.
   void add_up(Context&, const float* sums, View<float, 2> gradient, bool accumulate) const;

@@ -32,7 +32,7 @@ struct BranchCall {
 /// mix_backward, hold whole sequences, on whatever context they are given; the others follow when all rows are done.
 ///   forward    F = F_l(u):   forward_in(u), mix, forward_out(F)
 ///   backward   backward_out(dF), mix_backward, backward_in(du); add_mix_gradients, add_gradients
-/// Matrices are those of the whole batch, [N, hidden_size].
+/// Matrices are those of the whole batch, [N, hidden_size], in DecoderOptions::compute.
 class Branches {
  public:
   virtual ~Branches() = default;
@@ -40,24 +40,24 @@ class Branches {
   /// Whether rows look at each other: without, mix and mix_backward do nothing.
   virtual bool mixes_rows() const = 0;
 
-  virtual void forward_in(Context&, const BranchCall&, Rows, View<const float, 2> u) = 0;
+  virtual void forward_in(Context&, const BranchCall&, Rows, AnyView<const void, 2> u) = 0;
   virtual void mix(Context&, const BranchCall&, Rows) = 0;
   /// F null: only what the backward pass needs is wanted.
-  virtual void forward_out(Context&, const BranchCall&, Rows, View<const float, 2> u, View<float, 2> F) = 0;
+  virtual void forward_out(Context&, const BranchCall&, Rows, AnyView<const void, 2> u, AnyView<void, 2> F) = 0;
 
-  virtual void backward_out(Context&, const BranchCall&, Rows, View<const float, 2> dF) = 0;
+  virtual void backward_out(Context&, const BranchCall&, Rows, AnyView<const void, 2> dF) = 0;
   virtual void mix_backward(Context&, const BranchCall&, Rows) = 0;
   /// du may not share memory with dF or u.
-  virtual void backward_in(Context&, const BranchCall&, Rows, View<const float, 2> dF, View<const float, 2> u,
-                           View<float, 2> du) = 0;
+  virtual void backward_in(Context&, const BranchCall&, Rows, AnyView<const void, 2> dF, AnyView<const void, 2> u,
+                           AnyView<void, 2> du) = 0;
   /// Gradients of matrices are overwritten or, with accumulate, added to; those of vectors are added to. Both before the
   /// next branch of its kind begins its backward pass, but where the mix is a step of its own add_gradients comes before
   /// that one's mix_backward at the latest; and with block_sums and neither biases nor norms of heads, only before these
   /// block_sums are used again: nothing else is read then. Of what comes after the mix: after backward_out, dF is not
   /// read any more.
-  virtual void add_mix_gradients(Context&, const BranchCall&, bool accumulate, View<const float, 2> dF) = 0;
-  virtual void add_gradients(Context&, const BranchCall&, bool accumulate, View<const float, 2> dF,
-                             View<const float, 2> u) = 0;
+  virtual void add_mix_gradients(Context&, const BranchCall&, bool accumulate, AnyView<const void, 2> dF) = 0;
+  virtual void add_gradients(Context&, const BranchCall&, bool accumulate, AnyView<const void, 2> dF,
+                             AnyView<const void, 2> u) = 0;
 };
 
 /// Regions of the attention branches, one set a sublayer but for what KeptRegions share: projections (with rotated q and
@@ -65,9 +65,11 @@ class Branches {
 /// attention output, log-sum-exp, and the pages of the key-value cache.
 struct AttentionPlan {
   std::vector<KeptRegion> qkv, normed, out;
-  std::vector<Region<float>> inverse_rms, lse, cache_keys, cache_values;
+  std::vector<Region<float>> inverse_rms, lse;
+  std::vector<Region<void>> cache_keys, cache_values;
   int64_t normed_columns = 0;
-  Region<float> d_qkv, d_out, delta, cos, sin;
+  Region<void> d_qkv, d_out;
+  Region<float> delta, cos, sin;
   Region<float> q_norm_partial, k_norm_partial, v_norm_partial, qkv_bias_partial, o_bias_partial;  ///< sums of chunks
 };
 AttentionPlan plan_attention(const ModelConfig&, const std::vector<Sublayer>&, const DecoderOptions&, ArenaPlan&);
@@ -79,15 +81,15 @@ std::unique_ptr<Branches> make_attention(Context&, const ModelConfig&, const Att
 /// again in the place of its gradient, h; else both are scratch of the blocks of rows.
 struct MlpPlan {
   std::vector<KeptRegion> gate_up;
-  Region<float> h;
+  Region<void> h;
   Region<float> gate_bias_partial, down_bias_partial;  ///< sums of chunks
 
   /// Bytes of what stays untouched where weight gradients are summed block by block.
   int64_t whole_batch_bytes() const;
 };
 /// Scratch of a context in which `rows` rows run.
-int64_t mlp_scratch_bytes(int64_t intermediate_size, int64_t rows);
+int64_t mlp_scratch_bytes(int64_t intermediate_size, int64_t rows, ElementType compute);
 MlpPlan plan_mlp(const ModelConfig&, const std::vector<Sublayer>&, const DecoderOptions&, ArenaPlan&);
-std::unique_ptr<Branches> make_mlp(const ModelConfig&, const MlpPlan&, const Arena&);
+std::unique_ptr<Branches> make_mlp(const ModelConfig&, const MlpPlan&, const DecoderOptions&, const Arena&);
 
 }  // namespace keel

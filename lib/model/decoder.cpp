@@ -56,8 +56,9 @@ int64_t decoder_block_sums(const ModelConfig& config, const RowBlocks& blocks) {
 
 int64_t decoder_scratch_bytes(const Context& ctx, const ModelConfig& config, const DecoderPlan& plan,
                               const RowBlocks& blocks) {
-  const int64_t rows = std::max(mlp_scratch_bytes(config.intermediate_size, blocks.most_rows_of_piece()),
-                                stream_scratch_bytes(plan.stream, config.hidden_size, blocks.most_rows_of_piece()));
+  const int64_t rows =
+      std::max(mlp_scratch_bytes(config.intermediate_size, blocks.most_rows_of_piece(), plan.options.compute),
+               stream_scratch_bytes(plan.stream, config.hidden_size, blocks.most_rows_of_piece()));
   const int64_t attention = attention_memory(ctx, config.head_dim);
   if (blocks.count == 1) return std::max(rows, attention);
   return attention + std::max(ctx.threads() * rows, attention);
@@ -77,6 +78,8 @@ DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublay
   plan.mlp = plan_mlp(config, plan.sublayers, options, arena);
   plan.logits_rows = logits_rows(config.vocab_size, options.max_tokens);
   plan.logits = arena.add<float>(MemoryKind::workspace, plan.logits_rows * config.vocab_size);
+  const bool has_own_gradient = options.training && options.compute == ElementType::bf16;
+  plan.d_logits = arena.add(MemoryKind::workspace, has_own_gradient ? plan.logits.count : 0, options.compute);
   plan.logit_inputs = arena.add<float>(MemoryKind::workspace, options.logit_rows * config.hidden_size);
   return plan;
 }
@@ -86,7 +89,7 @@ Decoder::Decoder(Context& ctx, const ModelConfig& config, const DecoderPlan& pla
     : ctx_(ctx), config_(config), plan_(plan), arena_(arena), interrupted_(std::move(interrupted)) {
   stream_ = make_single_stream(ctx_, config_, plan_.sublayers, plan_.stream, arena_);
   attention_ = make_attention(ctx_, config_, plan_.attention, plan_.options, arena_);
-  mlp_ = make_mlp(config_, plan_.mlp, arena_);
+  mlp_ = make_mlp(config_, plan_.mlp, plan_.options, arena_);
 }
 
 Decoder::~Decoder() = default;
@@ -134,13 +137,13 @@ SkipFactors Decoder::skip_factors(const ParameterBuffers& p, int64_t i) const {
   return stream_->skip_factors(p, i);
 }
 
-View<const float, 2> Decoder::head_input() const {
+AnyView<const void, 2> Decoder::head_input() const {
   return stream_->branch_input(static_cast<int64_t>(plan_.sublayers.size()));
 }
 
 /// The loss of the batch; dx and dW null: without gradients.
 void Decoder::head(const ParameterBuffers& p, const FlatBatch& batch, View<StepScalars, 1> scalars, View<float, 1> nll,
-                   View<float, 2> dx, View<float, 2> dW) {
+                   AnyView<void, 2> dx, View<float, 2> dW) {
   cross_entropy(ctx_, {.x = head_input(),
                        .W = p.weight(p.layout->head),
                        .targets = batch.targets,
@@ -148,6 +151,7 @@ void Decoder::head(const ParameterBuffers& p, const FlatBatch& batch, View<StepS
                        .logits = logit_chunk(),
                        .scalars = scalars,
                        .nll = nll,
+                       .d_logits = arena_.view<2>(plan_.d_logits, {plan_.logits_rows, config_.vocab_size}),
                        .dx = dx,
                        .dW = dW});
 }

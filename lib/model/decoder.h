@@ -31,6 +31,7 @@ struct DecoderPlan {
   AttentionPlan attention;
   MlpPlan mlp;
   Region<float> logits, logit_inputs;
+  Region<void> d_logits;    ///< where they do not go to the place of the logits
   int64_t logits_rows = 0;  ///< rows of the [tokens, vocab] logits that exist at a time
 };
 
@@ -64,7 +65,7 @@ KEEL_API int64_t decoder_untouched_bytes(const ModelConfig& config, const Decode
 /// losses, complete. The views are in device memory and valid during the call; a branch that is computed again is not
 /// shown again.
 struct DecoderObserver {
-  std::function<void(int64_t i, View<const float, 2> x, View<const float, 2> F)> branch;
+  std::function<void(int64_t i, View<const float, 2> x, AnyView<const void, 2> F)> branch;
   std::function<void(int64_t i, View<const float, 2> gradient)> gradient;  ///< needs DecoderOptions::observe_gradients
 };
 
@@ -80,8 +81,8 @@ class KEEL_API Decoder {
   /// Runs the sublayers. Afterwards head_input() is valid. False if interrupted: the results are then worthless.
   bool forward(const ParameterBuffers& parameters, const FlatBatch& batch, const DecoderObserver& observer = {});
 
-  /// [N, hidden_size]: what the output head multiplies.
-  View<const float, 2> head_input() const;
+  /// [N, hidden_size], in DecoderOptions::compute: what the output head multiplies.
+  AnyView<const void, 2> head_input() const;
 
   /// After forward(): adds the weighted negative log-likelihoods of the batch's targets to `scalars` (loss_sum and
   /// weight_sum); nll [N], if not null, gets each target's, in nats.
@@ -117,7 +118,7 @@ class KEEL_API Decoder {
   View<float, 2> logit_chunk() const;
   Branches& branch(int64_t i) const;
   void head(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
-            View<float, 1> nll, View<float, 2> dx, View<float, 2> dW);
+            View<float, 1> nll, AnyView<void, 2> dx, View<float, 2> dW);
   RowBlocks row_blocks(int64_t N) const;
   static bool holds_sequences(const RowBlocks& blocks, const FlatBatch& batch);
   std::array<BlockSums, kGroupsKept> block_sums(const RowBlocks& blocks, bool accumulate);

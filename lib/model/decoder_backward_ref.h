@@ -15,6 +15,8 @@ template <class S>
 struct DecoderGradient {
   std::vector<S> parameters;
   std::vector<std::vector<S>> streams, sums;
+  std::vector<std::vector<S>> states;  ///< not a gradient: x_0 .. x_n themselves
+  std::vector<S> nll;                  ///< likewise, of each target
 };
 
 /// The chain rule through Decoder, one sublayer after the other, with the references' own backward passes. Of the
@@ -23,20 +25,21 @@ struct DecoderGradient {
 ///   dz = D through N_out          dF = b s_f dz through N_br
 ///   dx = a s_x dz + (ns s_i du through N_in),   du = dF through F
 ///
-/// The forward pass keeps its streams; everything else is evaluated again.
+/// The forward pass keeps its streams; everything else is evaluated again, rounded anew where there is a `round`.
 template <class S>
 class DecoderBackward : private Decoder<S> {
  public:
   using Vector = std::vector<S>;
 
   DecoderBackward(const ModelConfig& config, const ParameterLayout& layout, const Vector& parameters,
-                  const DecoderBatch& batch)
-      : Decoder<S>(config, layout, parameters, batch) {}
+                  const DecoderBatch& batch, std::function<void(Vector&)> round = {})
+      : Decoder<S>(config, layout, parameters, batch, std::move(round)) {}
 
   DecoderGradient<S> operator()() {
     const int64_t n = config_.sublayers();
     result_ = {Vector(layout_.size), std::vector<Vector>(n + 1), std::vector<Vector>(n)};
-    std::vector<Vector> x{this->embedded()};
+    std::vector<Vector>& x = result_.states;
+    x = {this->embedded()};
     for (int64_t l = 0; l < n; ++l) x.push_back(this->sublayer(l, x[l]).next);
     Vector D = head_backward(x[n]);
     for (int64_t l = n - 1; l >= 0; --l) {
@@ -51,10 +54,11 @@ class DecoderBackward : private Decoder<S> {
  private:
   Vector head_backward(const Vector& x) {
     Vector dx, dW(layout_.at(layout_.head).size);
-    cross_entropy_backward<S>(this->head_shape(), this->normed(x, layout_.final_norm), tensor(layout_.head),
-                              batch_.targets, batch_.weights, dx, dW);
+    const Vector input = this->head_input(x);
+    cross_entropy<S>(this->head_shape(), input, tensor(layout_.head), batch_.targets, batch_.weights, result_.nll);
+    cross_entropy_backward<S>(this->head_shape(), input, tensor(layout_.head), batch_.targets, batch_.weights, dx, dW);
     add(layout_.head, dW);
-    return norm_backward(dx, x, layout_.final_norm);
+    return norm_backward(this->rounded(dx), x, layout_.final_norm);
   }
 
   Vector sublayer_backward(int64_t l, const Vector& D, const Vector& x) {
@@ -66,10 +70,10 @@ class DecoderBackward : private Decoder<S> {
     const Vector d_skip = times(dz, a);
     if (own.skip_exponent >= 0) add(own.skip_exponent, {dot(d_skip, this->scaled(x, own.skip_scale))});
     Vector dx = scale_backward(d_skip, x, own.skip_scale);
-    const Vector df = scale_backward(times(dz, S(this->wiring_[l].b)), s.f, own.branch_scale);
-    const Vector dF = norm_backward(df, s.F, own.branch_norm);
-    const Vector du = l % 2 == 0 ? attention_backward_of(l, dF, s.u) : mlp_backward_of(l, dF, s.u);
-    const Vector d_inner = times(scale_backward(du, s.inner, own.in_scale), S(this->wiring_[l].ns));
+    const Vector df = this->rounded(scale_backward(times(dz, S(this->wiring_[l].b)), s.f, own.branch_scale));
+    const Vector dF = this->rounded(norm_backward(df, s.F, own.branch_norm));
+    const Vector du = this->rounded(l % 2 == 0 ? attention_backward_of(l, dF, s.u) : mlp_backward_of(l, dF, s.u));
+    const Vector d_inner = times(this->rounded(scale_backward(du, s.inner, own.in_scale)), S(this->wiring_[l].ns));
     accumulate(dx, norm_backward(d_inner, x, own.inner_norm));
     return dx;
   }
@@ -78,12 +82,15 @@ class DecoderBackward : private Decoder<S> {
     const SublayerParameters& own = layout_.sublayers[l];
     const AttentionShape shape = this->attention_shape(l);
     const auto a = this->attention_sublayer(l, u);
-    const Vector d_heads = product_backward(dF, a.heads, own.o_proj, own.o_bias);
+    const Vector d_heads = this->rounded(product_backward(dF, a.heads, own.o_proj, own.o_bias));
     Vector dq, dk, dv;
     attention_backward(shape, d_heads, a.q_rotated, a.k_rotated, a.v_normed, dq, dk, dv);
-    dq = norm_backward(this->rotated(dq, shape.heads, -1), a.q, {own.q_norm});
-    dk = norm_backward(this->rotated(dk, shape.kv_heads, -1), a.k, {own.k_norm});
-    dv = norm_backward(dv, a.v, {own.v_norm});
+    const auto rotated_back = [&](const Vector& d, int64_t heads) {
+      return this->rounded(this->rotated(this->rounded(d), heads, -1));
+    };
+    dq = this->rounded(norm_backward(rotated_back(dq, shape.heads), a.q, {own.q_norm}));
+    dk = this->rounded(norm_backward(rotated_back(dk, shape.kv_heads), a.k, {own.k_norm}));
+    dv = this->rounded(norm_backward(this->rounded(dv), a.v, {own.v_norm}));
     Vector du = product_backward(dq, u, own.q_proj, own.q_bias);
     accumulate(du, product_backward(dk, u, own.k_proj, own.k_bias));
     accumulate(du, product_backward(dv, u, own.v_proj, own.v_bias));
@@ -93,9 +100,10 @@ class DecoderBackward : private Decoder<S> {
   Vector mlp_backward_of(int64_t l, const Vector& dF, const Vector& u) {
     const SublayerParameters& own = layout_.sublayers[l];
     const auto m = this->mlp_sublayer(l, u);
-    const auto d = swiglu_backward(product_backward(dF, m.hidden, own.down_proj, own.down_bias), m.gate, m.up);
-    Vector du = product_backward(d.d_gate, u, own.gate_proj, own.gate_bias);
-    accumulate(du, product_backward(d.d_up, u, own.up_proj, own.up_bias));
+    const Vector dh = this->rounded(product_backward(dF, m.hidden, own.down_proj, own.down_bias));
+    const auto d = swiglu_backward(dh, m.gate, m.up);
+    Vector du = product_backward(this->rounded(d.d_gate), u, own.gate_proj, own.gate_bias);
+    accumulate(du, product_backward(this->rounded(d.d_up), u, own.up_proj, own.up_bias));
     return du;
   }
 

@@ -18,7 +18,7 @@ using decoder_testing::Case;
 constexpr int64_t kLength = 128, kSequences = 16, kTokens = kLength * kSequences;
 
 Case many_sequences(const ModelConfig& config, int64_t sequence_length, int64_t segment = 0,
-                    ActivationType activations = ActivationType::fp32) {
+                    ElementType activations = ElementType::fp32) {
   std::vector<int32_t> cu_seqlens;
   for (int64_t s = 0; s <= kSequences; ++s) cu_seqlens.push_back(static_cast<int32_t>(s * kLength));
   cu_seqlens.insert(cu_seqlens.begin() + 3, 2 * kLength + 50);  // a document's end within a sequence
@@ -75,7 +75,7 @@ ModelConfig narrow(const std::string& scheme) {
 }
 
 void expect_same_as_with_cut_sequences(const ModelConfig& config, int64_t segment = 0,
-                                       ActivationType activations = ActivationType::fp32) {
+                                       ElementType activations = ElementType::fp32) {
   Case cut = many_sequences(config, kTokens, segment, activations),
        whole = many_sequences(config, kLength, segment, activations);
   Result single_pieces;
@@ -106,8 +106,8 @@ TEST(DecoderBlocks, RoundedAndInSegmentsToo) {
     SCOPED_TRACE(scheme.name);
     ModelConfig config = narrow(std::string(scheme.name));
     config.learnable_alpha = scheme.accepts_alpha;
-    expect_same_as_with_cut_sequences(config, 0, ActivationType::bf16);
-    expect_same_as_with_cut_sequences(config, 3, ActivationType::bf16);
+    expect_same_as_with_cut_sequences(config, 0, ElementType::bf16);
+    expect_same_as_with_cut_sequences(config, 3, ElementType::bf16);
   }
 }
 
@@ -120,7 +120,7 @@ TEST(DecoderBlocks, BiasesAndNormsOfHeadsToo) {
   expect_same_as_with_cut_sequences(config);
 }
 
-void expect_same_bits_in_each_run(const std::string& scheme, ActivationType activations) {
+void expect_same_bits_in_each_run(const std::string& scheme, ElementType activations) {
   Case c = many_sequences(narrow(scheme), kLength, 0, activations),
        recomputed = many_sequences(narrow(scheme), kLength, 3, activations);
   for (const int threads : {1, 2, 4}) {
@@ -132,7 +132,7 @@ void expect_same_bits_in_each_run(const std::string& scheme, ActivationType acti
 }
 
 TEST(DecoderBlocks, NoThreadChangesABit) {
-  for (const ActivationType activations : {ActivationType::fp32, ActivationType::bf16}) {
+  for (const ElementType activations : {ElementType::fp32, ElementType::bf16}) {
     for (const char* scheme : {"keel", "pre", "sandwich", "rezero"}) {
       SCOPED_TRACE(scheme);
       expect_same_bits_in_each_run(scheme, activations);

@@ -2,10 +2,9 @@
 
 #include <cstdint>
 
-namespace keel {
+#include "keel/kernels/common/any_view.h"
 
-/// Of what branches keep for their backward pass.
-enum class ActivationType { fp32, bf16 };
+namespace keel {
 
 struct DecoderOptions {
   int64_t max_tokens = 0;     ///< largest N of a batch
@@ -15,15 +14,22 @@ struct DecoderOptions {
   /// pass is due. Counted from the end, so that the last one, which is still there then, is a whole one. 0: everything is
   /// kept.
   int64_t segment = 0;
-  /// bf16: branches keep projections, queries, keys, values, attention outputs, gates and their own outputs rounded;
+  /// What branches compute with: their inputs and outputs, all between these, and the gradients of all that; weights as
+  /// ParameterBuffers::compute has them. Streams, their gradients, logits, log-sum-exps, the norms' root mean squares and
+  /// gradients of parameters are fp32 always. bf16: on a GPU only.
+  ElementType compute = ElementType::fp32;
+  /// bf16: branches that compute with fp32 keep projections, queries, keys, values, attention outputs, gates and their own outputs rounded;
   /// forward passes compute with what they are rounded from. Streams, log-sum-exps and the norms' root mean squares are
   /// fp32 always.
-  ActivationType activations = ActivationType::fp32;
+  ElementType activations = ElementType::fp32;
   bool observe_gradients = false;  ///< the gradient of every stream can be looked at (DecoderObserver)
   int64_t cache_pages = 0;         ///< pages of the key-value cache; 0: none
   int64_t page_size = 0;           ///< tokens a page
   int64_t logit_rows = 0;          ///< rows that logits() makes at a time; 0: none are asked for
 
+  bool rounds_activations() const {
+    return training && compute == ElementType::fp32 && activations == ElementType::bf16;
+  }
   /// Of n sublayers, which of the sets of activations the i-th uses: its own, that of its place in the segment, or the
   /// only one.
   int64_t slot(int64_t i, int64_t n) const {

@@ -97,7 +97,7 @@ bool Decoder::run_sublayers(const Pass& pass, int64_t first, int64_t end) {
       case ForwardStep::out:
         return branch(i).forward_out(
             ctx, pass.call(plan_, i), rows, stream_->branch_input(i),
-            stops_at(i) && !stream_->keeps_branch_output(i) ? View<float, 2>() : stream_->branch_output(i));
+            stops_at(i) && !stream_->keeps_branch_output(i) ? AnyView<void, 2>() : stream_->branch_output(i));
       case ForwardStep::join:
         if (stops_at(i)) return stream_->keep_branch_output(ctx, i, rows);
         return stream_->join(ctx, p, i, rows);

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "keel/kernels/attention/attention_ref.h"
@@ -33,11 +35,14 @@ class Decoder {
  public:
   using Vector = std::vector<S>;  ///< a matrix with one row a token, dense
 
-  Decoder(const ModelConfig& config, const ParameterLayout& layout, const Vector& parameters, const DecoderBatch& batch)
+  /// `round`, if given, changes whatever a decoder keeps in DecoderOptions::compute.
+  Decoder(const ModelConfig& config, const ParameterLayout& layout, const Vector& parameters, const DecoderBatch& batch,
+          std::function<void(Vector&)> round = {})
       : config_(config),
         layout_(layout),
         parameters_(parameters),
         batch_(batch),
+        round_(std::move(round)),
         wiring_(wiring_table(config)),
         frequencies_(rope_frequencies(config)) {}
 
@@ -46,9 +51,11 @@ class Decoder {
     Vector x = embedded();
     for (int64_t l = 0; l < config_.sublayers(); ++l) x = sublayer(l, x).next;
     Vector nll;
-    return cross_entropy<S>(head_shape(), normed(x, layout_.final_norm), tensor(layout_.head), batch_.targets,
-                            batch_.weights, nll);
+    return cross_entropy<S>(head_shape(), head_input(x), tensor(layout_.head), batch_.targets, batch_.weights, nll);
   }
+
+  /// Of the output head.
+  Vector head_input(const Vector& x) const { return rounded(normed(x, layout_.final_norm)); }
 
   Vector embedded() const { return embedding(batch_.tokens, tensor(layout_.embedding), config_.hidden_size); }
 
@@ -61,9 +68,10 @@ class Decoder {
     Sublayer s;
     s.inner = normed(x, own.inner_norm);
     for (S& value : s.inner) value *= wiring_[l].ns;
-    s.u = scaled(s.inner, own.in_scale);
+    if (own.inner_norm.gain >= 0) s.inner = rounded(s.inner);
+    s.u = rounded(scaled(s.inner, own.in_scale));
     s.F = l % 2 == 0 ? attention_sublayer(l, s.u).output : mlp_sublayer(l, s.u).output;
-    s.f = normed(s.F, own.branch_norm);
+    s.f = own.branch_norm.gain < 0 ? s.F : rounded(normed(s.F, own.branch_norm));
     const Vector skip = scaled(x, own.skip_scale), branch = scaled(s.f, own.branch_scale);
     const S a = skip_factor(l), b = wiring_[l].b;
     for (size_t i = 0; i < x.size(); ++i) s.z.push_back(a * skip[i] + b * branch[i]);
@@ -81,16 +89,17 @@ class Decoder {
     const SublayerParameters& own = layout_.sublayers[l];
     const AttentionShape shape = attention_shape(l);
     Attention a;
-    a.q = product(u, own.q_proj, own.q_bias);
-    a.k = product(u, own.k_proj, own.k_bias);
-    a.v = product(u, own.v_proj, own.v_bias);
+    a.q = rounded(product(u, own.q_proj, own.q_bias));
+    a.k = rounded(product(u, own.k_proj, own.k_bias));
+    a.v = rounded(product(u, own.v_proj, own.v_bias));
     // A gain of size head_dim makes a row of every head, one of the full width a row of every token.
-    a.q_rotated = rotated(normed(a.q, {own.q_norm}), shape.heads, 1);
-    a.k_rotated = rotated(normed(a.k, {own.k_norm}), shape.kv_heads, 1);
-    a.v_normed = normed(a.v, {own.v_norm});
+    a.q_rotated = rounded(rotated(rounded(normed(a.q, {own.q_norm})), shape.heads, 1));
+    a.k_rotated = rounded(rotated(rounded(normed(a.k, {own.k_norm})), shape.kv_heads, 1));
+    a.v_normed = rounded(normed(a.v, {own.v_norm}));
     Vector lse;
     attention(shape, a.q_rotated, a.k_rotated, a.v_normed, a.heads, lse);
-    a.output = product(a.heads, own.o_proj, own.o_bias);
+    a.heads = rounded(a.heads);
+    a.output = rounded(product(a.heads, own.o_proj, own.o_bias));
     return a;
   }
 
@@ -99,9 +108,9 @@ class Decoder {
   };
   Mlp mlp_sublayer(int64_t l, const Vector& u) const {
     const SublayerParameters& own = layout_.sublayers[l];
-    Mlp m{product(u, own.gate_proj, own.gate_bias), product(u, own.up_proj, own.up_bias), {}, {}};
-    m.hidden = swiglu(m.gate, m.up);
-    m.output = product(m.hidden, own.down_proj, own.down_bias);
+    Mlp m{rounded(product(u, own.gate_proj, own.gate_bias)), rounded(product(u, own.up_proj, own.up_bias)), {}, {}};
+    m.hidden = rounded(swiglu(m.gate, m.up));
+    m.output = rounded(product(m.hidden, own.down_proj, own.down_bias));
     return m;
   }
 
@@ -130,6 +139,11 @@ class Decoder {
     if (norm.gain < 0) return x;
     if (norm.bias < 0) return rms_norm(x, tensor(norm.gain), config_.rms_norm_eps).y;
     return layer_norm(x, tensor(norm.gain), tensor(norm.bias), config_.rms_norm_eps).y;
+  }
+
+  Vector rounded(Vector x) const {
+    if (round_) round_(x);
+    return x;
   }
 
   /// By a vector of width d, or one scalar.
@@ -169,6 +183,7 @@ class Decoder {
   const ParameterLayout& layout_;
   const Vector& parameters_;
   const DecoderBatch& batch_;
+  std::function<void(Vector&)> round_;
   std::vector<Wiring> wiring_;
   std::vector<double> frequencies_;
 };

@@ -191,7 +191,7 @@ TEST(Decoder, SchemeOptionsAgainstTheComplexStep) {
 }
 
 /// What is computed again has the same bits as what is kept.
-void expect_same_bits(const ModelConfig& config, ActivationType type) {
+void expect_same_bits(const ModelConfig& config, ElementType type) {
   std::vector<float> kept;
   for (const int64_t segment : {0, 1, 2, 4, 6, 10}) {
     Case c(config, {0, 3, 9}, 80, false, true, segment, type);
@@ -216,7 +216,7 @@ TEST(Decoder, RecomputationGivesTheSameBits) {
     ModelConfig config = small(std::string(scheme.name));
     config.num_hidden_layers = 3;
     config.learnable_alpha = scheme.accepts_alpha;
-    for (const ActivationType type : {ActivationType::fp32, ActivationType::bf16}) expect_same_bits(config, type);
+    for (const ElementType type : {ElementType::fp32, ElementType::bf16}) expect_same_bits(config, type);
   }
 }
 
@@ -276,7 +276,7 @@ void expect_near(const Case& c, const std::vector<float>& exact, const std::vect
 
 void expect_rounding_errors(const ModelConfig& config) {
   Case exact(config, {0, 23, 24, 57}, 100, true);
-  Case rounded(config, {0, 23, 24, 57}, 100, true, true, 0, ActivationType::bf16);
+  Case rounded(config, {0, 23, 24, 57}, 100, true, true, 0, ElementType::bf16);
   const double loss = loss_and_gradients(exact), same_loss = loss_and_gradients(rounded);
   EXPECT_EQ(loss, same_loss);
   expect_near(exact, exact.gradients, rounded.gradients);
@@ -314,7 +314,7 @@ TEST(Decoder, ActivationsInBf16WithWeightGradientsOfBothKinds) {
                              .num_attention_heads = 2,
                              .num_key_value_heads = 1,
                              .residual_scheme = "keel"};
-    Case exact(config, {0, 700, 1100}, 90), rounded(config, {0, 700, 1100}, 90, false, true, 0, ActivationType::bf16);
+    Case exact(config, {0, 700, 1100}, 90), rounded(config, {0, 700, 1100}, 90, false, true, 0, ElementType::bf16);
     const RowBlocks blocks = decoder_row_blocks(exact.config, 1100, 1100, 2);
     ASSERT_EQ(decoder_block_sums(exact.config, blocks) > 0, by_blocks);
     EXPECT_EQ(decoder_untouched_bytes(exact.config, rounded.plan, blocks), by_blocks ? 1100 * 3 * 2 * width * 4 : 0);
@@ -333,7 +333,7 @@ TEST(Decoder, ActivationsInBf16TakeHalfOfWhatBranchesKeep) {
                            .num_key_value_heads = 2,
                            .residual_scheme = "keel"};
   const int64_t N = 32, d = 64, projections = 2 * d, F = 128;
-  Case exact(config, {0, 32}, 1), rounded(config, {0, 32}, 1, false, true, 0, ActivationType::bf16);
+  Case exact(config, {0, 32}, 1), rounded(config, {0, 32}, 1, false, true, 0, ElementType::bf16);
   const auto bytes = [](const Case& c, MemoryKind kind) { return c.arena_plan.bytes(kind); };
   const int64_t of_block = N * (projections + d + 2 * F + d);
   const int64_t first_branch = N * d;  // no outer norm behind it
@@ -390,7 +390,7 @@ TEST(Decoder, InferenceWithSharedBuffersGivesTheSameLoss) {
   }
 }
 
-void expect_same_bits_for_any_threads(ActivationType type) {
+void expect_same_bits_for_any_threads(ElementType type) {
   Case c(small("keel"), {0, 40, 90, 130}, 60, false, true, 0, type);
   std::vector<float> first;
   for (int threads : {1, 2, 3}) {
@@ -410,8 +410,8 @@ void expect_same_bits_for_any_threads(ActivationType type) {
 }
 
 TEST(Decoder, SameBitsForAnyNumberOfThreads) {
-  expect_same_bits_for_any_threads(ActivationType::fp32);
-  expect_same_bits_for_any_threads(ActivationType::bf16);
+  expect_same_bits_for_any_threads(ElementType::fp32);
+  expect_same_bits_for_any_threads(ElementType::bf16);
 }
 
 TEST(Decoder, InterruptionEndsThePass) {

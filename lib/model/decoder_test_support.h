@@ -24,7 +24,7 @@ struct Case {
   DecoderPlan plan;
 
   Case(ModelConfig c, std::vector<int32_t> cu_seqlens, uint64_t seed, bool masked = false, bool training = true,
-       int64_t segment = 0, ActivationType activations = ActivationType::fp32)
+       int64_t segment = 0, ElementType activations = ElementType::fp32, ElementType compute = ElementType::fp32)
       : config(resolved(c)), layout(parameter_layout(config)) {
     testing::Random random(seed);
     weights.assign(layout.size, 0);
@@ -49,10 +49,14 @@ struct Case {
     }
     batch_weights.assign(batch.weights.begin(), batch.weights.end());
     const int64_t N = batch.cu_seqlens.back();
-    plan = plan_decoder(
-        config, all_sublayers(config),
-        {.max_tokens = N, .max_positions = N, .training = training, .segment = segment, .activations = activations},
-        arena_plan);
+    plan = plan_decoder(config, all_sublayers(config),
+                        {.max_tokens = N,
+                         .max_positions = N,
+                         .training = training,
+                         .segment = segment,
+                         .compute = compute,
+                         .activations = activations},
+                        arena_plan);
   }
 
   ParameterBuffers parameters() {

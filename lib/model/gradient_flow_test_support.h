@@ -102,9 +102,9 @@ class RandomModel {
     const bool finished = decoder.forward_backward(
         parameters(), batch(), false, {scalars.data(), {1}}, {},
         {.branch =
-             [&](int64_t l, View<const float, 2> x, View<const float, 2> F) {
+             [&](int64_t l, View<const float, 2> x, AnyView<const void, 2> F) {
                flow.stream_rms[l] = norm_of(x) / std::sqrt(static_cast<double>(x.size()));
-               moments[l] = RowMoments(x, F);
+               moments[l] = RowMoments(x, F.as<float>());
              },
          .gradient = [&](int64_t l, View<const float, 2> g) { flow.gradient[l] = norm_of(g); }});
     EXPECT_TRUE(finished);

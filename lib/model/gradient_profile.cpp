@@ -56,7 +56,7 @@ View<double, 1> GradientProfiler::sums(int64_t sublayer, int64_t which, int64_t 
   return {arena_.at(plan_.sums) + kSums * sublayer + which, {count}};
 }
 
-void GradientProfiler::add_moments(View<const float, 2> x, View<const float, 2> y, View<double, 1> sums) {
+void GradientProfiler::add_moments(View<const float, 2> x, AnyView<const void, 2> y, View<double, 1> sums) {
   const int64_t chunks = chunk_count(x.extent(0) * x.extent(1), kMomentsChunk);
   moments(ctx_, x, y, sums, {arena_.at(plan_.partial), {chunks, kMomentsPlaces}});
 }
@@ -68,7 +68,7 @@ void GradientProfiler::begin() {
 
 DecoderObserver GradientProfiler::observer(const ParameterBuffers& p) {
   return {.branch =
-              [this](int64_t l, View<const float, 2> x, View<const float, 2> F) {
+              [this](int64_t l, View<const float, 2> x, AnyView<const void, 2> F) {
                 if (l == 0) rows_ += x.extent(0);
                 add_moments(x, F, sums(l, kStream, kMomentsPlaces));
               },

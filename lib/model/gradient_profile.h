@@ -70,7 +70,7 @@ class KEEL_API GradientProfiler {
 
  private:
   View<double, 1> sums(int64_t sublayer, int64_t which, int64_t count) const;
-  void add_moments(View<const float, 2> x, View<const float, 2> y, View<double, 1> sums);
+  void add_moments(View<const float, 2> x, AnyView<const void, 2> y, View<double, 1> sums);
   double log_skip_gain(const std::vector<double>& sums, int64_t l) const;
   SublayerProfile sublayer_profile(const std::vector<double>& sums, int64_t l, double weight_sum) const;
   std::vector<WeightGradientNorm> weight_norms(const std::vector<double>& sums, int64_t first, int64_t end,

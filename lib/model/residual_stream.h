@@ -24,7 +24,8 @@ struct SkipFactors {
 
 /// What runs between the branches: the state that is carried from the embedding to the head, and what joins the output
 /// of one branch to the input of the next. `i` counts the sublayers of the list that runs, n = its length. All views
-/// are [N, hidden_size], N = tokens of the batch given to begin(). What takes Rows works on these rows alone, in ranges
+/// are [N, hidden_size], N = tokens of the batch given to begin(); the state is fp32, inputs and outputs of branches and
+/// their gradients are in DecoderOptions::compute. What takes Rows works on these rows alone, in ranges
 /// that begin on chunks (common/chunks.h), on whatever context it is given; the rest follows when all rows are done.
 class ResidualStream {
  public:
@@ -40,9 +41,9 @@ class ResidualStream {
   virtual void restore(Context&, const ParameterBuffers&, int64_t i, Rows) = 0;
   /// Input of branch i; i = n: input of the output head. Valid from join(i - 1) or restore(i) until that of i + 2 (i - 2)
   /// if training, else until the next join.
-  virtual View<const float, 2> branch_input(int64_t i) const = 0;
+  virtual AnyView<const void, 2> branch_input(int64_t i) const = 0;
   /// Where branch i writes its output.
-  virtual View<float, 2> branch_output(int64_t i) = 0;
+  virtual AnyView<void, 2> branch_output(int64_t i) = 0;
   /// Whether the backward pass reads branch_output(i).
   virtual bool keeps_branch_output(int64_t i) const = 0;
   /// Keeps it for that; join(i) does so too.
@@ -54,19 +55,20 @@ class ResidualStream {
   /// add_input_gradients(i), of which only sums of rows are left to do, before the same step of sublayer
   /// i - SingleStreamPlan::kSumsKept.
   /// Where the gradient of branch_input(i) is written (i = n: of the head's input).
-  virtual View<float, 2> branch_input_gradient(int64_t i) = 0;
+  virtual AnyView<void, 2> branch_input_gradient(int64_t i) = 0;
   /// After the gradient of branch_input(i) is written, i = n included: its way back as far as branch i's own activations
   /// are needed.
   virtual void input_backward(Context&, const ParameterBuffers&, int64_t i, Rows) = 0;
   /// Makes branch_output_gradient(i) from the gradients of branch_input(i + 1) and of the state.
   virtual void join_backward(Context&, const ParameterBuffers&, int64_t i, Rows) = 0;
   /// Valid until join_backward(i - 2).
-  virtual View<const float, 2> branch_output_gradient(int64_t i) const = 0;
+  virtual AnyView<const void, 2> branch_output_gradient(int64_t i) const = 0;
   virtual void add_join_gradients(Context&, const ParameterBuffers&, int64_t i) = 0;
   virtual void add_input_gradients(Context&, const ParameterBuffers&, int64_t i) = 0;
   /// Gradient of the embedding's output as a sum of one or two terms (the second may be null). After input_backward(0).
   struct EmbeddingGradient {
-    View<const float, 2> first, second;
+    View<const float, 2> first;
+    AnyView<const void, 2> second;
   };
   virtual EmbeddingGradient embedding_gradient() const = 0;
 
@@ -82,20 +84,22 @@ class ResidualStream {
 ///   u = scale N_in(x),  f = N_br(F),  x' = N_out(a x + b f)         with what each sublayer's wiring has of these
 struct SingleStreamPlan {
   static constexpr int64_t kSumsKept = 2 * kGroupsKept;
-  std::vector<Region<float>> x, normed, u;      ///< streams, N_in(x), branch inputs (= normed without a scale): n + 1;
-                                                ///< in training the last two share memory by parity,
-                                                ///< but for the head
-  std::vector<KeptRegion> F;                    ///< branch outputs, n
+  ElementType compute = ElementType::fp32;
+  std::vector<Region<float>> x;         ///< streams, n + 1
+  std::vector<Region<void>> normed, u;  ///< N_in(x), or x in bf16; branch inputs (= normed without a scale): n + 1;
+                                        ///< in training they share memory by parity, but for the head
+  std::vector<KeptRegion> F;            ///< branch outputs, n
   std::vector<Region<float>> inner_r, inner_m;  ///< inverse root mean squares and means of the norms
   std::vector<Region<float>> branch_r, branch_m, outer_r, outer_m;
-  Region<float> f;          ///< normed branch output
-  Region<float> scales;     ///< a, b, ns of each sublayer, then 1, 0 and the gradient of a learned a
+  Region<void> f;           ///< normed branch output
+  Region<float> scales;     ///< a, b of each sublayer, then 1, 0 and the gradient of a learned a
   Region<float> learned_a;  ///< [n]
-  Region<float> state_gradient, input_gradient;
-  Region<float> branch_gradients[2];  ///< of even and of odd sublayers
+  Region<float> state_gradient;
+  Region<void> input_gradient;
+  Region<void> branch_gradients[2];  ///< of even and of odd sublayers
   /// Sums of chunks, of the last kSumsKept sublayers.
   Region<float> join_partial[kSumsKept], branch_partial[kSumsKept], input_partial[kSumsKept], scale_partial[kSumsKept];
-  Region<float> passing;                         ///< branch outputs that no one reads again, or that are kept rounded
+  Region<void> passing;                          ///< branch outputs that no one reads again, or that are kept rounded
   Region<float> observed_gradient, unused_gain;  ///< with observe_gradients
 };
 

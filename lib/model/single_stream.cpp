@@ -14,13 +14,13 @@
 namespace keel {
 namespace {
 
-constexpr int64_t kScales = 3;  // constants of a sublayer: a, b, ns
+constexpr int64_t kScales = 2;  // constants of a sublayer: a, b
 
 /// What stands at position i of a list of n sublayers: i < n is a sublayer, n is the head with its norm.
 class Positions {
  public:
-  Positions(const ModelConfig& config, const std::vector<Sublayer>& sublayers)
-      : sublayers_(sublayers), final_norm_(final_norm_kind(config)) {}
+  Positions(const ModelConfig& config, const std::vector<Sublayer>& sublayers, ElementType compute)
+      : sublayers_(sublayers), final_norm_(final_norm_kind(config)), rounds_(compute == ElementType::bf16) {}
 
   int64_t count() const { return static_cast<int64_t>(sublayers_.size()); }
   const Wiring& wiring(int64_t i) const { return sublayers_[i].wiring; }
@@ -28,6 +28,8 @@ class Positions {
   double factor(int64_t i) const { return i == count() ? 1 : wiring(i).ns; }
   bool has_inner(int64_t i) const { return inner(i) != NormKind::none; }
   bool has_input_scale(int64_t i) const { return i < count() && wiring(i).in_scale != LearnedScale::none; }
+  /// Whether what the branch reads is the state, but rounded.
+  bool rounds_state(int64_t i) const { return rounds_ && !has_inner(i) && !has_input_scale(i); }
   /// Whether the seam before i makes the inner norm; otherwise it is an operation of its own.
   bool is_fused(int64_t i) const { return i > 0 && inner(i) == NormKind::rms && wiring(i - 1).outer != NormKind::ln; }
   bool has_skip_exponent(int64_t i) const { return wiring(i).skip_scale == LearnedScale::exponential; }
@@ -43,6 +45,7 @@ class Positions {
  private:
   std::vector<Sublayer> sublayers_;
   NormKind final_norm_;
+  bool rounds_;
 };
 
 class SingleStream final : public ResidualStream {
@@ -50,7 +53,7 @@ class SingleStream final : public ResidualStream {
   SingleStream(Context& ctx, const ModelConfig& config, const std::vector<Sublayer>& sublayers,
                const SingleStreamPlan& plan, const Arena& arena)
       : sublayers_(sublayers),
-        at_(config, sublayers),
+        at_(config, sublayers, plan.compute),
         plan_(plan),
         arena_(arena),
         d_(config.hidden_size),
@@ -59,7 +62,6 @@ class SingleStream final : public ResidualStream {
     for (const Sublayer& sublayer : sublayers_) {
       scales.push_back(static_cast<float>(sublayer.wiring.a));
       scales.push_back(static_cast<float>(sublayer.wiring.b));
-      scales.push_back(static_cast<float>(sublayer.wiring.ns));
     }
     scales.insert(scales.end(), {1, 0, 0});
     const int64_t size = static_cast<int64_t>(scales.size());
@@ -82,6 +84,7 @@ class SingleStream final : public ResidualStream {
 
   void start(Context& ctx, const ParameterBuffers& p, Rows rows) override {
     if (at_.has_inner(0)) inner_norm(ctx, p, 0, rows);
+    round_state(ctx, 0, rows);
     scale_input(ctx, p, 0, rows);
   }
 
@@ -92,15 +95,17 @@ class SingleStream final : public ResidualStream {
     } else if (at_.has_inner(i)) {
       inner_norm(ctx, p, i, rows);
     }
+    round_state(ctx, i, rows);
     scale_input(ctx, p, i, rows);
   }
 
-  View<const float, 2> branch_input(int64_t i) const override {
+  AnyView<const void, 2> branch_input(int64_t i) const override {
     if (at_.has_input_scale(i)) return matrix(plan_.u[i]);
-    return at_.has_inner(i) ? matrix(plan_.normed[i]) : matrix(plan_.x[i]);
+    if (at_.has_inner(i) || at_.rounds_state(i)) return matrix(plan_.normed[i]);
+    return matrix(plan_.x[i]);
   }
 
-  View<float, 2> branch_output(int64_t i) override { return matrix(plan_.F[i].values); }
+  AnyView<void, 2> branch_output(int64_t i) override { return matrix(plan_.F[i].values); }
   bool keeps_branch_output(int64_t i) const override { return at_.keeps_branch(i); }
   void keep_branch_output(Context& ctx, int64_t i, Rows rows) override {
     keep(ctx, arena_, plan_.F[i], branch_output(i), rows);
@@ -108,7 +113,7 @@ class SingleStream final : public ResidualStream {
 
   void join(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) override {
     keep_branch_output(ctx, i, rows);
-    const View<const float, 2> F = matrix(plan_.F[i].values, rows);
+    const AnyView<const void, 2> F = matrix(plan_.F[i].values, rows);
     branch_norm(ctx, p, i, F, rows);
     SeamForward seam{.x = matrix(plan_.x[i], rows), .F = branch_term(i, F, rows), .a = a(i), .b = b(p, i)};
     const SublayerParameters& mine = own(p, i);
@@ -125,15 +130,17 @@ class SingleStream final : public ResidualStream {
       seam.inner_factor = static_cast<float>(at_.factor(i + 1));
       seam.u = matrix(plan_.normed[i + 1], rows);
       seam.inner_r = per_row(plan_.inner_r[i + 1], rows);
+    } else if (at_.rounds_state(i + 1)) {
+      seam.u = matrix(plan_.normed[i + 1], rows);
     }
     seam_forward(ctx, seam);
     if (at_.has_inner(i + 1) && !at_.is_fused(i + 1)) inner_norm(ctx, p, i + 1, rows);
     scale_input(ctx, p, i + 1, rows);
   }
 
-  View<float, 2> branch_input_gradient(int64_t i) override {
-    // Without a norm before the head its input is the state itself.
-    return matrix(i == at_.count() && !at_.has_inner(i) ? plan_.state_gradient : plan_.input_gradient);
+  AnyView<void, 2> branch_input_gradient(int64_t i) override {
+    if (is_head_on_state(i)) return matrix(plan_.state_gradient);
+    return matrix(plan_.input_gradient);
   }
 
   void input_backward(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) override {
@@ -144,7 +151,7 @@ class SingleStream final : public ResidualStream {
   }
 
   void join_backward(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) override {
-    const View<const float, 2> F = recalled_branch(ctx, i, rows);
+    const AnyView<const void, 2> F = recalled_branch(ctx, i, rows);
     if (at_.seam_reads_branch(i)) branch_norm(ctx, p, i, F, rows);
     seam_backward(ctx, backward_seam(p, i, F, rows, RowSums::of_chunks));
     branch_norm_backward(ctx, p, i, F, rows, RowSums::of_chunks);
@@ -152,7 +159,7 @@ class SingleStream final : public ResidualStream {
 
   void add_join_gradients(Context& ctx, const ParameterBuffers& p, int64_t i) override {
     const Rows all{0, N_};
-    const View<const float, 2> F = branch_output(i);  // not read
+    const AnyView<const void, 2> F = branch_output(i);  // not read
     if (at_.has_skip_exponent(i)) zero(ctx, d_learned_a());
     seam_backward(ctx, backward_seam(p, i, F, all, RowSums::add_up));
     branch_norm_backward(ctx, p, i, F, all, RowSums::add_up);
@@ -161,7 +168,7 @@ class SingleStream final : public ResidualStream {
     }
   }
 
-  View<const float, 2> branch_output_gradient(int64_t i) const override {
+  AnyView<const void, 2> branch_output_gradient(int64_t i) const override {
     return matrix(plan_.branch_gradients[i % 2]);
   }
 
@@ -185,6 +192,10 @@ class SingleStream final : public ResidualStream {
       seam_backward(ctx, seam);
       return total;
     }
+    if (is_last && at_.rounds_state(i)) {
+      widen(ctx, d_input(all).as<Bf16>(), total);
+      return total;
+    }
     if (is_last || at_.has_inner(i)) return d_state(all);
     seam_forward(ctx, {.x = d_state(all), .F = d_input(all), .a = one(), .b = one(), .y = total});
     return total;
@@ -199,13 +210,15 @@ class SingleStream final : public ResidualStream {
 
  private:
   View<float, 2> matrix(const Region<float>& region) const { return {arena_.at(region), {N_, d_}}; }
+  AnyView<void, 2> matrix(const Region<void>& region) const { return arena_.view<2>(region, {N_, d_}); }
   View<float, 2> matrix(const Region<float>& region, Rows rows) const { return slice(matrix(region), rows); }
+  AnyView<void, 2> matrix(const Region<void>& region, Rows rows) const { return slice(matrix(region), rows); }
   View<float, 1> per_row(const Region<float>& region, Rows rows) const {
     return slice(View<float, 1>(arena_.at(region), {N_}), rows);
   }
   View<float, 2> d_state(Rows rows) const { return matrix(plan_.state_gradient, rows); }
-  View<float, 2> d_input(Rows rows) const { return matrix(plan_.input_gradient, rows); }
-  View<float, 2> d_branch(int64_t i, Rows rows) const { return matrix(plan_.branch_gradients[i % 2], rows); }
+  AnyView<void, 2> d_input(Rows rows) const { return matrix(plan_.input_gradient, rows); }
+  AnyView<void, 2> d_branch(int64_t i, Rows rows) const { return matrix(plan_.branch_gradients[i % 2], rows); }
   /// Sums of the chunks of `rows`.
   View<float, 2> partial(const Region<float>& region, int64_t width, Rows rows) const {
     const int64_t first = rows.begin / kReductionRows;
@@ -232,9 +245,16 @@ class SingleStream final : public ResidualStream {
     return p.vector(inner_parameters(p, i).gain);
   }
 
+  /// Without a norm before the head its input is the state itself.
+  bool is_head_on_state(int64_t i) const { return i == at_.count() && !at_.has_inner(i) && !at_.rounds_state(i); }
+
+  void round_state(Context& ctx, int64_t i, Rows rows) {
+    if (at_.rounds_state(i)) narrow(ctx, matrix(plan_.x[i], rows), matrix(plan_.normed[i], rows).as<Bf16>());
+  }
   /// What a scale on the branch's input multiplies.
-  View<const float, 2> scale_operand(int64_t i, Rows rows) const {
-    return matrix(at_.has_inner(i) ? plan_.normed[i] : plan_.x[i], rows);
+  AnyView<const void, 2> scale_operand(int64_t i, Rows rows) const {
+    if (at_.has_inner(i)) return matrix(plan_.normed[i], rows);
+    return matrix(plan_.x[i], rows);
   }
   void scale_input(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows) {
     if (at_.has_input_scale(i)) {
@@ -247,12 +267,11 @@ class SingleStream final : public ResidualStream {
     const View<float, 2> x = matrix(plan_.x[i], rows);
     if (at_.inner(i) == NormKind::ln) {
       const NormParameters& norm = inner_parameters(p, i);
-      layer_norm(ctx, x, p.vector(norm.gain), p.vector(norm.bias), eps_, matrix(plan_.normed[i], rows),
-                 per_row(plan_.inner_r[i], rows), per_row(plan_.inner_m[i], rows));
-      scale_by_factor(ctx, i, matrix(plan_.normed[i], rows));
+      layer_norm(ctx, x, p.vector(norm.gain), p.vector(norm.bias), static_cast<float>(at_.factor(i)), eps_,
+                 matrix(plan_.normed[i], rows), per_row(plan_.inner_r[i], rows), per_row(plan_.inner_m[i], rows));
       return;
     }
-    SeamForward seam{.x = x, .F = x, .a = one(), .b = no_branch()};
+    SeamForward seam{.x = x, .F = {}, .a = one(), .b = no_branch()};
     seam.inner_gain = inner_gain(p, i);
     seam.inner_factor = static_cast<float>(at_.factor(i));
     seam.inner_eps = eps_;
@@ -261,13 +280,9 @@ class SingleStream final : public ResidualStream {
     seam.inner_r = per_row(plan_.inner_r[i], rows);
     seam_forward(ctx, seam);
   }
-  void scale_by_factor(Context& ctx, int64_t i, View<float, 2> values) {
-    if (at_.factor(i) == 1) return;
-    seam_forward(ctx, {.x = values, .F = values, .a = constant(kScales * i + 2), .b = no_branch(), .y = values});
-  }
 
   void input_backward(Context& ctx, const ParameterBuffers& p, int64_t i, Rows rows, RowSums sums) {
-    const View<float, 2> du = d_input(rows);
+    const AnyView<void, 2> du = d_input(rows);
     const Region<float>& chunk_sums = plan_.input_partial[i % SingleStreamPlan::kSumsKept];
     if (at_.has_input_scale(i)) {
       column_scale_backward(ctx, du, scale_operand(i, rows), p.vector(own(p, i).in_scale), du,
@@ -279,10 +294,9 @@ class SingleStream final : public ResidualStream {
     const bool accumulate = i < at_.count();
     const NormParameters& norm = inner_parameters(p, i);
     if (at_.inner(i) == NormKind::ln) {
-      if (sums == RowSums::of_chunks) scale_by_factor(ctx, i, du);
       layer_norm_backward(ctx, du, matrix(plan_.x[i], rows), p.vector(norm.gain), per_row(plan_.inner_r[i], rows),
-                          per_row(plan_.inner_m[i], rows), d_state(rows), accumulate, p.d_vector(norm.gain),
-                          p.d_vector(norm.bias), partial(chunk_sums, 2 * d_, rows), sums);
+                          per_row(plan_.inner_m[i], rows), static_cast<float>(at_.factor(i)), d_state(rows), accumulate,
+                          p.d_vector(norm.gain), p.d_vector(norm.bias), partial(chunk_sums, 2 * d_, rows), sums);
       return;
     }
     SeamBackward seam = identity_backward(p, i, rows);
@@ -304,7 +318,7 @@ class SingleStream final : public ResidualStream {
     return seam;
   }
 
-  SeamBackward backward_seam(const ParameterBuffers& p, int64_t i, View<const float, 2> F, Rows rows,
+  SeamBackward backward_seam(const ParameterBuffers& p, int64_t i, AnyView<const void, 2> F, Rows rows,
                              RowSums sums) const {
     const bool last = i + 1 == at_.count();
     const SublayerParameters& mine = own(p, i);
@@ -329,10 +343,11 @@ class SingleStream final : public ResidualStream {
       seam.inner_r = per_row(plan_.inner_r[i + 1], rows);
       seam.d_inner_gain = p.d_vector(inner_parameters(p, i + 1).gain);
     }
-    // A norm of its own has sent the gradient of the branch's input to the state already. After the last sublayer the
-    // head feeds either its fused norm or the state, not both.
-    if (!last || !at_.is_fused(i + 1)) seam.Ds = d_state(rows);
-    if (at_.is_fused(i + 1) || (!last && !at_.has_inner(i + 1))) seam.Du = d_input(rows);
+    // A norm of its own has sent the gradient of the branch's input to the state already; so has a head on the state.
+    // After the last sublayer there is no skip path beside the head.
+    const bool takes_input = at_.is_fused(i + 1) || !(at_.has_inner(i + 1) || is_head_on_state(i + 1));
+    if (takes_input) seam.Du = d_input(rows);
+    if (!last || !takes_input) seam.Ds = d_state(rows);
     seam.dx = d_state(rows);
     seam.dF = d_branch(i, rows);
     seam.sums = sums;
@@ -342,37 +357,37 @@ class SingleStream final : public ResidualStream {
   }
 
   /// What is kept of these rows of branch_output(i).
-  View<const float, 2> recalled_branch(Context& ctx, int64_t i, Rows rows) {
-    const View<float, 2> values = branch_output(i);
+  AnyView<const void, 2> recalled_branch(Context& ctx, int64_t i, Rows rows) {
+    const AnyView<void, 2> values = branch_output(i);
     if (plan_.F[i].rounded.count == 0) return slice(values, rows);
     const View<float, 2> F(static_cast<float*>(ctx.scratch(stream_scratch_bytes(plan_, d_, rows.count()))),
                            {rows.count(), d_});
     widen(ctx, rounded_rows(arena_, plan_.F[i], values, rows), F);
     return F;
   }
-  View<const float, 2> branch_term(int64_t i, View<const float, 2> F, Rows rows) const {
-    return at_.wiring(i).branch == NormKind::none ? F : View<const float, 2>(matrix(plan_.f, rows));
+  AnyView<const void, 2> branch_term(int64_t i, AnyView<const void, 2> F, Rows rows) const {
+    return at_.wiring(i).branch == NormKind::none ? F : AnyView<const void, 2>(matrix(plan_.f, rows));
   }
-  void branch_norm(Context& ctx, const ParameterBuffers& p, int64_t i, View<const float, 2> F, Rows rows) {
+  void branch_norm(Context& ctx, const ParameterBuffers& p, int64_t i, AnyView<const void, 2> F, Rows rows) {
     const NormParameters& norm = own(p, i).branch_norm;
     if (at_.wiring(i).branch == NormKind::rms) {
       rms_norm(ctx, F, p.vector(norm.gain), eps_, matrix(plan_.f, rows), per_row(plan_.branch_r[i], rows));
     } else if (at_.wiring(i).branch == NormKind::ln) {
-      layer_norm(ctx, F, p.vector(norm.gain), p.vector(norm.bias), eps_, matrix(plan_.f, rows),
+      layer_norm(ctx, F, p.vector(norm.gain), p.vector(norm.bias), 1, eps_, matrix(plan_.f, rows),
                  per_row(plan_.branch_r[i], rows), per_row(plan_.branch_m[i], rows));
     }
   }
-  void branch_norm_backward(Context& ctx, const ParameterBuffers& p, int64_t i, View<const float, 2> F, Rows rows,
+  void branch_norm_backward(Context& ctx, const ParameterBuffers& p, int64_t i, AnyView<const void, 2> F, Rows rows,
                             RowSums sums) {
     const NormParameters& norm = own(p, i).branch_norm;
-    const View<float, 2> dF = d_branch(i, rows);
+    const AnyView<void, 2> dF = d_branch(i, rows);
     const Region<float>& chunk_sums = plan_.branch_partial[i % SingleStreamPlan::kSumsKept];
     if (at_.wiring(i).branch == NormKind::rms) {
       rms_norm_backward(ctx, dF, F, p.vector(norm.gain), per_row(plan_.branch_r[i], rows), dF, false,
                         p.d_vector(norm.gain), partial(chunk_sums, d_, rows), sums);
     } else if (at_.wiring(i).branch == NormKind::ln) {
       layer_norm_backward(ctx, dF, F, p.vector(norm.gain), per_row(plan_.branch_r[i], rows),
-                          per_row(plan_.branch_m[i], rows), dF, false, p.d_vector(norm.gain), p.d_vector(norm.bias),
+                          per_row(plan_.branch_m[i], rows), 1, dF, false, p.d_vector(norm.gain), p.d_vector(norm.bias),
                           partial(chunk_sums, 2 * d_, rows), sums);
     }
   }
@@ -404,14 +419,15 @@ class SingleStream final : public ResidualStream {
 SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector<Sublayer>& sublayers,
                                     const DecoderOptions& options, ArenaPlan& arena) {
   using enum MemoryKind;
-  const Positions at(config, sublayers);
+  const Positions at(config, sublayers, options.compute);
   const int64_t n = at.count(), N = options.max_tokens, elements = N * config.hidden_size;
   constexpr int64_t kHead = -1;  // the last stream and the head's input have buffers of their own
-  SingleStreamPlan plan;
-  ActivationSlots<float> kept(arena, elements), local(arena, elements), normed(arena, elements),
-      scaled(arena, elements), branches(arena, elements), row_scalars(arena, N);
+  SingleStreamPlan plan{.compute = options.compute};
+  ActivationSlots<float> kept(arena, elements), local(arena, elements), row_scalars(arena, N);
+  ActivationSlots<void> normed(arena, elements, activations, plan.compute),
+      scaled(arena, elements, activations, plan.compute), branches(arena, elements, activations, plan.compute);
   ActivationSlots<Bf16> rounded(arena, elements);
-  plan.passing = arena.add<float>(workspace, elements);
+  plan.passing = arena.add(workspace, elements, plan.compute);
   int64_t next = 0;
   const auto per_row = [&](bool wanted) { return row_scalars.at_if(wanted, options.training ? next++ : 0); };
   bool any_branch_norm = false;
@@ -420,30 +436,30 @@ SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector
     const bool starts_segment = i == n || options.starts_segment(i, n);
     plan.x.push_back(!options.training ? kept.at(0) : (starts_segment ? kept.at(i) : local.at(slot)));
     const int64_t parity = slot == kHead ? kHead : (options.training ? i % 2 : 0);
-    plan.normed.push_back(normed.at_if(at.has_inner(i), parity));
+    plan.normed.push_back(normed.at_if(at.has_inner(i) || at.rounds_state(i), parity));
     plan.u.push_back(scaled.at_if(at.has_input_scale(i), parity));
     plan.inner_r.push_back(per_row(at.has_inner(i)));
     plan.inner_m.push_back(per_row(at.inner(i) == NormKind::ln));
     if (i == n) break;
     const Wiring& wiring = at.wiring(i);
     any_branch_norm = any_branch_norm || wiring.branch != NormKind::none;
-    const bool keeps = options.training && at.keeps_branch(i), rounds = options.activations == ActivationType::bf16;
+    const bool keeps = options.training && at.keeps_branch(i), rounds = options.rounds_activations();
     plan.F.push_back({keeps && !rounds ? branches.at(slot) : plan.passing, rounded.at_if(keeps && rounds, slot)});
     plan.branch_r.push_back(per_row(wiring.branch != NormKind::none));
     plan.branch_m.push_back(per_row(wiring.branch == NormKind::ln));
     plan.outer_r.push_back(per_row(wiring.outer != NormKind::none));
     plan.outer_m.push_back(per_row(wiring.outer == NormKind::ln));
   }
-  if (any_branch_norm) plan.f = options.training ? arena.add<float>(workspace, elements) : plan.passing;
+  if (any_branch_norm) plan.f = options.training ? arena.add(workspace, elements, plan.compute) : plan.passing;
   plan.scales = arena.add<float>(weights, kScales * n + 3);
   if (config.learnable_alpha) plan.learned_a = arena.add<float>(weights, n);
   if (options.training) {
     plan.state_gradient = arena.add<float>(workspace, elements);
-    plan.input_gradient = arena.add<float>(workspace, elements);
+    plan.input_gradient = arena.add(workspace, elements, plan.compute);
     const int64_t d = config.hidden_size, chunks = chunk_count(N);
     bool any_input_scale = false;
     for (int64_t i = 0; i < n; ++i) any_input_scale = any_input_scale || at.has_input_scale(i);
-    for (Region<float>& gradient : plan.branch_gradients) gradient = arena.add<float>(workspace, elements);
+    for (Region<void>& gradient : plan.branch_gradients) gradient = arena.add(workspace, elements, plan.compute);
     for (int64_t i = 0; i < SingleStreamPlan::kSumsKept; ++i) {
       plan.join_partial[i] = arena.add<float>(workspace, chunks * seam_partial_columns(d, true));
       plan.input_partial[i] = arena.add<float>(workspace, chunks * seam_partial_columns(d, false));

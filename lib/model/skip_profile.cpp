@@ -9,13 +9,24 @@
 namespace keel {
 namespace {
 
-/// Population variance of all elements.
-double variance(Context& ctx, View<const float, 2> values) {
-  const int64_t rows = values.extent(0), columns = values.extent(1);
-  std::vector<float> host(rows * columns);
-  copy_to_host(ctx, View<const float, 1>(values.data(), {rows * columns}),
-               HostView<float, 1>(host.data(), {rows * columns}));
+template <class T>
+std::vector<T> fetch(Context& ctx, View<const T, 2> values) {
+  std::vector<T> host(values.size());
+  copy_to_host(ctx, View<const T, 1>(values.data(), {values.size()}), HostView<T, 1>(host.data(), {values.size()}));
   ctx.synchronize();
+  return host;
+}
+
+std::vector<float> fetch_floats(Context& ctx, const AnyView<const void, 2>& values) {
+  if (values.type() == ElementType::fp32) return fetch(ctx, values.as<float>());
+  std::vector<float> wide;
+  for (const Bf16 value : fetch(ctx, values.as<Bf16>())) wide.push_back(widened(value));
+  return wide;
+}
+
+/// Population variance of all elements.
+double variance(Context& ctx, const AnyView<const void, 2>& values) {
+  const std::vector<float> host = fetch_floats(ctx, values);
   double sum = 0, squares = 0;
   for (const float value : host) sum += value;
   const double mean = sum / static_cast<double>(host.size());
@@ -39,7 +50,7 @@ bool profile_skip_scales(Context& ctx, Decoder& decoder, const ParameterBuffers&
   double omega = 1;
   set(0, omega);
   const int64_t sublayers = std::ssize(p.layout->sublayers);
-  return decoder.forward(p, batch, {.branch = [&](int64_t l, View<const float, 2> x, View<const float, 2> F) {
+  return decoder.forward(p, batch, {.branch = [&](int64_t l, View<const float, 2> x, AnyView<const void, 2> F) {
                            omega = std::sqrt(omega * omega * variance(ctx, x) + variance(ctx, F));
                            if (l + 1 < sublayers) set(l + 1, omega);
                          }});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "keel/base/export.h"
+#include "keel/kernels/common/any_view.h"
 
 namespace keel {
 
@@ -19,6 +20,11 @@ struct PlanDevice {
   /// cores rounded to tf32 or in bf16 with fp32 sums.
   double fp32_flops_per_second = 0, tf32_flops_per_second = 0, bf16_flops_per_second = 0;
   double memory_bytes_per_second = 0;
+
+  /// Peak of the products of a run in this precision; 0: it has no such.
+  double product_flops_per_second(ElementType precision) const {
+    return precision == ElementType::bf16 ? bf16_flops_per_second : fp32_flops_per_second;
+  }
 };
 
 KEEL_API std::span<const PlanDevice> plan_devices();

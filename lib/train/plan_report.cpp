@@ -165,9 +165,10 @@ Target this_machine(Context& ctx, const TrainSettings& settings) {
             .has_own_memory = true};
   }
   const int64_t held = process_memory().anonymous_bytes;
-  return {.name = "cpu", .memory_bytes = available_memory_bytes(), .estimate = [&ctx, &settings, held](const TrainMemory& m) {
-            return estimate_memory(ctx, m, settings, held);
-          }};
+  return {
+      .name = "cpu",
+      .memory_bytes = available_memory_bytes(),
+      .estimate = [&ctx, &settings, held](const TrainMemory& m) { return estimate_memory(ctx, m, settings, held); }};
 }
 Target gpu_of(const PlanDevice& device) {
   return {.gpu = &device,
@@ -182,10 +183,10 @@ void choose_recomputation(TrainSettings& settings, const Target& target) {
   settings = with_recomputation(settings, settings.micro_batch_sequences, limit - limit / kSpare, target.estimate);
 }
 
-Json device_json(const Target& target) {
+Json device_json(const Target& target, ElementType precision) {
   Json json{{"name", target.name}, {"memory_bytes", target.memory_bytes}};
   if (target.gpu == nullptr) return json;
-  json["precision"] = "fp32";
+  json["precision"] = to_string(precision);
   set_number(json, "memory_bytes_per_second", target.gpu->memory_bytes_per_second);
   set_number(json, "fp32_flops_per_second", target.gpu->fp32_flops_per_second);
   set_number(json, "tf32_flops_per_second", target.gpu->tf32_flops_per_second);
@@ -194,17 +195,20 @@ Json device_json(const Target& target) {
   return json;
 }
 
-/// Of a GPU: what it is, and that its fast types are not used.
-std::string device_text(const Target& target) {
+/// Of a GPU: what it is, and which of its speeds counts.
+std::string device_text(const Target& target, ElementType precision) {
   if (target.gpu == nullptr) return "";
   const PlanDevice& gpu = *target.gpu;
+  const std::string others =
+      precision == ElementType::bf16
+          ? fmt::format("products in bf16, {:.0f} TFLOP/s", gpu.bf16_flops_per_second / 1e12)
+          : fmt::format("products in fp32, {:.1f} TFLOP/s; train.precision=bf16 would have {:.0f}",
+                        gpu.fp32_flops_per_second / 1e12, gpu.bf16_flops_per_second / 1e12);
   return fmt::format(
       "device      {} ({}): {}, {} a second; figures of its data sheet; no such GPU is needed here\n"
-      "            (planned in fp32, as this version trains: {:.1f} TFLOP/s; its {:.0f} in tf32 and {:.0f} in bf16 "
-      "do not count)\n",
+      "            ({})\n",
       gpu.title, gpu.name, format_bytes(gpu.memory_bytes),
-      format_bytes(static_cast<int64_t>(gpu.memory_bytes_per_second)), gpu.fp32_flops_per_second / 1e12,
-      gpu.tf32_flops_per_second / 1e12, gpu.bf16_flops_per_second / 1e12);
+      format_bytes(static_cast<int64_t>(gpu.memory_bytes_per_second)), others);
 }
 
 /// The micro-batches to compare: the run's, two on each side, and the largest that fits.
@@ -338,7 +342,7 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
   if (!plan.fits) plan.what_fits = what_would_fit(settings, target, plan);
 
   Json& r = plan.results;
-  r["device"] = device_json(target);
+  r["device"] = device_json(target, settings.precision);
   r["parameters"] = parameters.total;
   r["sublayers"] = settings.model.sublayers();
   r["parameter_classes"] = classes_json(settings, memory.layout);
@@ -364,7 +368,7 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
   plan.text += fmt::format("run         {} steps of {} tokens = {} tokens, {} FLOPs a token{}\n", settings.steps,
                            settings.tokens_per_step(), format_count(static_cast<double>(tokens)), format_count(flops),
                            recomputed > 0 ? ", " + format_count(recomputed) + " recomputed" : "");
-  plan.text += device_text(target);
+  plan.text += device_text(target, settings.precision);
   plan.text +=
       fmt::format("micro-batch {} of {} sequences; ", settings.micro_batch_sequences, settings.batch_sequences) +
       (plan.largest_micro_batch > 0
@@ -408,10 +412,10 @@ TrainPlanReport plan_report(const PlanDevice& device, const RunSetup& setup) {
   if (!plan.fits) return plan;
   add_time(plan, setup.settings, estimate_time(setup, device, memory));
   plan.text += fmt::format(
-      "            (assumed, not measured: {:.0f} % of the {:.1f} TFLOP/s that products in fp32 peak at, and at least "
+      "            (assumed, not measured: {:.0f} % of the {:.1f} TFLOP/s that products in {} peak at, and at least "
       "what\n            moving weights, gradients, optimiser and activations takes; {} a second saved)\n",
-      100 * kAssumedUtilisation, device.fp32_flops_per_second / 1e12,
-      format_bytes(static_cast<int64_t>(kSaveBytesPerSecond)));
+      100 * kAssumedUtilisation, device.product_flops_per_second(setup.settings.precision) / 1e12,
+      to_string(setup.settings.precision), format_bytes(static_cast<int64_t>(kSaveBytesPerSecond)));
   return plan;
 }
 

@@ -53,7 +53,8 @@ TimeEstimate estimate_time(const RunSetup& setup, double product_rate) {
 
 TimeEstimate estimate_time(const RunSetup& setup, const PlanDevice& device, const TrainMemory& memory) {
   const TrainSettings& s = setup.settings;
-  const double computing = all_flops_per_token(s) / (device.fp32_flops_per_second * kAssumedUtilisation);
+  const double computing =
+      all_flops_per_token(s) / (device.product_flops_per_second(s.precision) * kAssumedUtilisation);
   const double moving =
       step_traffic(s, memory) / static_cast<double>(s.tokens_per_step()) / device.memory_bytes_per_second;
   return with_seconds_per_token(setup, std::max(computing, moving));

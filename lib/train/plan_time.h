@@ -23,7 +23,7 @@ inline constexpr int64_t kCheckpointArrays = 3;
 inline constexpr double kProductShare = 0.7;
 KEEL_API TimeEstimate estimate_time(const RunSetup& setup, double product_rate);
 
-/// On a GPU: steps run at kAssumedUtilisation of its fp32 peak, this version's precision, and take at least what its
+/// On a GPU: steps run at kAssumedUtilisation of its peak in the run's precision, and take at least what its
 /// memory needs to hand over weights, gradients, optimiser state and activations once each way.
 inline constexpr double kAssumedUtilisation = 0.5;
 KEEL_API TimeEstimate estimate_time(const RunSetup& setup, const PlanDevice& device, const TrainMemory& memory);

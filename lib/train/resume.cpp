@@ -22,7 +22,8 @@ std::string key_of(const std::string& assignment) {
 bool may_override(const std::string& key) {
   constexpr std::array kGroups = {"optimizer.", "schedule.", "checkpoint.", "validate."};
   constexpr std::array kKeys = {"train.log_every",    "train.profile_every",         "train.time_limit",
-                                "train.memory_limit", "train.micro_batch_sequences", "train.recompute"};
+                                "train.memory_limit", "train.micro_batch_sequences", "train.recompute",
+                                "train.precision"};
   return is_length(key) ||
          std::any_of(kGroups.begin(), kGroups.end(), [&](const char* g) { return key.starts_with(g); }) ||
          std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();

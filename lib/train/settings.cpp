@@ -185,6 +185,10 @@ int64_t resolve_recompute(const Config& config) {
       fmt::format("it is none, branch, block, every:K, K blocks from 1 to {}, or auto", kMostModelBlocks));
 }
 
+ElementType element_type(const Config& config, const char* key) {
+  return config.text(key) == "bf16" ? ElementType::bf16 : ElementType::fp32;
+}
+
 /// A stream in bf16 rounds away most of what a sublayer adds where the skip is scaled or normed.
 void require_stream_dtype(const Config& config, const ModelConfig& model) {
   const std::string key = "train.stream_dtype";
@@ -411,7 +415,8 @@ TrainSettings resolve_settings(const Config& config, const TrainFacts& facts) {
   s.init = {.plain = config.text("model.init") == "plain", .layerscale = layerscale_init(config, s.model)};
   s.recompute_segment = resolve_recompute(config);
   s.recompute_is_auto = config.text("train.recompute") == kAuto;
-  s.activations = config.text("train.activations") == "bf16" ? ActivationType::bf16 : ActivationType::fp32;
+  s.precision = element_type(config, "train.precision");
+  s.activations = element_type(config, "train.activations");
   require_stream_dtype(config, s.model);
   s.seed = static_cast<uint64_t>(config.integer("train.seed"));
   s.data.shuffle = config.boolean("data.shuffle");

@@ -80,7 +80,8 @@ struct TrainSettings {
   InitRules init;
   int64_t recompute_segment = 0;  ///< sublayers; 0: everything is kept, and what auto has before it is chosen
   bool recompute_is_auto = false;
-  ActivationType activations = ActivationType::fp32;
+  ElementType precision = ElementType::fp32;  ///< of what branches compute with, weights included; masters are fp32
+  ElementType activations = ElementType::fp32;
   DataOptions data;
   std::optional<bool> loss_mask;  ///< absent: where a mask lies beside a shard
   uint64_t seed = 0;

@@ -195,9 +195,9 @@ TEST(Settings, StreamsInBf16AreRefusedByTheSchemesName) {
 
 TEST(Settings, ActivationsInBf16ThatTakeLess) {
   const TrainSettings plain = resolve_settings(small_config(), {});
-  EXPECT_EQ(plain.activations, ActivationType::fp32);
+  EXPECT_EQ(plain.activations, ElementType::fp32);
   const TrainSettings rounded = resolve_settings(with({"train.activations=bf16"}), {});
-  EXPECT_EQ(rounded.activations, ActivationType::bf16);
+  EXPECT_EQ(rounded.activations, ElementType::bf16);
   EXPECT_LT(plan_training(rounded, 12).arena.bytes(MemoryKind::activations),
             plan_training(plain, 12).arena.bytes(MemoryKind::activations) * 3 / 4);
 }

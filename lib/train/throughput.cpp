@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <utility>
 #include <vector>
 
@@ -16,29 +17,39 @@
 namespace keel {
 namespace {
 
+/// Every element 0.001, or near it.
+void fill(Context& ctx, const Arena& arena, const Region<void>& region) {
+  constexpr float kValue = 0x1.06p-10F;  // in bf16 too
+  const std::vector<float> floats(int64_t{1} << 14, kValue);
+  const std::vector<Bf16> rounded(int64_t{1} << 15, Bf16{std::bit_cast<uint32_t>(kValue) >> 16});
+  const bool is_fp32 = region.type == ElementType::fp32;
+  const char* from =
+      is_fp32 ? reinterpret_cast<const char*>(floats.data()) : reinterpret_cast<const char*>(rounded.data());
+  const int64_t bytes = region.count * element_bytes(region.type), most = std::ssize(floats) * int64_t{sizeof(float)};
+  for (int64_t at = 0; at < bytes; at += most) {
+    const int64_t count = std::min(most, bytes - at);
+    copy_to_device(ctx, HostView<const char, 1>(from, {count}),
+                   View<char, 1>(static_cast<char*>(arena.at(region)) + at, {count}));
+  }
+}
+
 /// The median of the times of one product within `budget` seconds, of at least three runs after the first. Its matrices
 /// lie in an arena and not on the heap, which would keep them as its own: a run has less memory to plan then.
-double time_product(Context& ctx, const MatmulShape& shape, double budget) {
+double time_product(Context& ctx, const MatmulShape& shape, ElementType operands, ElementType result, double budget) {
   const bool ta = transposes_a(shape.transpose), tb = transposes_b(shape.transpose);
   ArenaPlan plan;
-  const auto a = plan.add<float>(MemoryKind::workspace, shape.m * shape.k);
-  const auto b = plan.add<float>(MemoryKind::workspace, shape.k * shape.n);
-  const auto c = plan.add<float>(MemoryKind::workspace, shape.m * shape.n);
+  const auto a = plan.add(MemoryKind::workspace, shape.m * shape.k, operands);
+  const auto b = plan.add(MemoryKind::workspace, shape.k * shape.n, operands);
+  const auto c = plan.add(MemoryKind::workspace, shape.m * shape.n, result);
   const Arena arena(ctx, plan);
-  const std::vector<float> values(int64_t{1} << 14, 1e-3F);
-  for (const auto& region : {a, b}) {
-    for (int64_t at = 0; at < region.count; at += std::ssize(values)) {
-      const int64_t count = std::min(std::ssize(values), region.count - at);
-      copy_to_device(ctx, HostView<const float, 1>(values.data(), {count}),
-                     View<float, 1>(arena.at(region) + at, {count}));
-    }
-  }
+  fill(ctx, arena, a);
+  fill(ctx, arena, b);
   const auto stored = [](int64_t rows, int64_t columns, bool transposed) {
     return transposed ? std::array{columns, rows} : std::array{rows, columns};
   };
-  const View<float, 2> A(arena.at(a), stored(shape.m, shape.k, ta));
-  const View<float, 2> B(arena.at(b), stored(shape.k, shape.n, tb));
-  const View<float, 2> C(arena.at(c), {shape.m, shape.n});
+  const AnyView<void, 2> A = arena.view<2>(a, stored(shape.m, shape.k, ta));
+  const AnyView<void, 2> B = arena.view<2>(b, stored(shape.k, shape.n, tb));
+  const AnyView<void, 2> C = arena.view<2>(c, {shape.m, shape.n});
   matmul(ctx, A, B, C, shape.transpose, shape.accumulate);
   ctx.synchronize();
   std::vector<double> times;
@@ -58,11 +69,12 @@ double time_product(Context& ctx, const MatmulShape& shape, double budget) {
 double measure_product_rate(Context& ctx, const TrainSettings& settings, double seconds) {
   const std::vector<TrainingProduct> products = training_products(settings, settings.micro_batch_sequences);
   double flops = 0, time = 0;
-  for (const auto& [shape, of_rows, times] : products) {
+  const double budget = seconds / static_cast<double>(products.size());
+  for (const auto& [shape, of_rows, result, times] : products) {
     const double once =
         2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
     flops += static_cast<double>(times) * once;
-    time += static_cast<double>(times) * time_product(ctx, shape, seconds / static_cast<double>(products.size()));
+    time += static_cast<double>(times) * time_product(ctx, shape, settings.precision, result, budget);
   }
   return flops / time;
 }

@@ -69,6 +69,7 @@ TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_seq
   const int64_t N = micro_batch_sequences * settings.sequence_length();
   const int64_t P = m.layout.size;
   m.weights = m.arena.add<float>(weights, P);
+  if (settings.precision == ElementType::bf16) m.compute = m.arena.add<Bf16>(weights, P);
   m.gradients = m.arena.add<float>(gradients, P);
   if (settings.keeps_optimizer) {
     m.exp_avg = m.arena.add<float>(optimizer, P);
@@ -79,6 +80,7 @@ TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_seq
                             .max_positions = settings.sequence_length(),
                             .training = true,
                             .segment = settings.recompute_segment,
+                            .compute = settings.precision,
                             .activations = settings.activations,
                             .observe_gradients = settings.profile_every > 0},
                            m.arena);
@@ -105,15 +107,17 @@ std::vector<TrainingProduct> training_products(const TrainSettings& settings, in
   const int64_t passes = settings.batch_sequences / micro_batch_sequences;
   std::vector<TrainingProduct> products;
   // Forward, input gradient and weight gradient of one weight; the first micro-batch overwrites, the others add.
-  const auto add = [&](int64_t out, int64_t in, int64_t rows, int64_t times, bool always_adds) {
-    products.push_back({{.m = rows, .n = out, .k = in, .transpose = Transpose::b}, !always_adds, passes * times});
-    products.push_back({{.m = rows, .n = in, .k = out}, !always_adds, passes * times});
+  const auto add = [&](int64_t out, int64_t in, int64_t rows, int64_t times, bool is_head) {
+    const ElementType result = is_head ? ElementType::fp32 : settings.precision;
+    const bool of_rows = !is_head;
+    products.push_back({{.m = rows, .n = out, .k = in, .transpose = Transpose::b}, of_rows, result, passes * times});
+    products.push_back({{.m = rows, .n = in, .k = out}, of_rows, settings.precision, passes * times});
     const MatmulShape overwrites{.m = out, .n = in, .k = rows, .transpose = Transpose::a};
     MatmulShape adds = overwrites;
     adds.accumulate = true;
-    const int64_t adding = always_adds ? passes : passes - 1;
-    if (adding < passes) products.push_back({overwrites, !always_adds, times});
-    if (adding > 0) products.push_back({adds, !always_adds, adding * times});
+    const int64_t adding = is_head ? passes : passes - 1;  // that of the head begins at zero
+    if (adding < passes) products.push_back({overwrites, of_rows, ElementType::fp32, times});
+    if (adding > 0) products.push_back({adds, of_rows, ElementType::fp32, adding * times});
   };
   for (const auto& [out, in] : block_matrices(c)) add(out, in, N, c.num_hidden_layers, false);
   const int64_t chunk = plan_training(settings, micro_batch_sequences).decoder.logits_rows;

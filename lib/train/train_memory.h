@@ -26,8 +26,9 @@ struct TrainMemory {
   DecoderPlan decoder;
   std::optional<GradientProfilePlan> profile;  ///< where some steps are profiled
   std::optional<DecoderPlan> sampler;          ///< with the same weights, for the run's samples
-  Region<float> weights, gradients, exp_avg,
-      exp_avg_sq;  ///< layout.size each; the last two are AdamW's m and v, if it runs
+  /// layout.size each; the last two are AdamW's m and v, if it runs.
+  Region<float> weights, gradients, exp_avg, exp_avg_sq;
+  Region<Bf16> compute;  ///< likewise, the weights as branches in bf16 read them
   Region<StepScalars> scalars;
   Region<double> norm_partial;
   Region<int32_t> tokens, targets, positions, cu_seqlens;
@@ -54,7 +55,7 @@ KEEL_API MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory,
 inline constexpr int64_t kLibraryAllowance = int64_t{64} << 20;
 KEEL_API MemoryEstimate estimate_with_allowance(const TrainMemory& memory);
 
-/// Of a GPU's memory: the same arena, in fp32 as on a CPU, and an allowance for what CUDA takes.
+/// Of a GPU's memory: the same arena, and an allowance for what CUDA takes.
 ///   kCudaContextBytes      a context with its kernels loaded: 300 to 600 MB by GPU and driver
 ///   kCublasWorkspaceBytes  of matrix products, what cuBLASLt advises for the newest GPUs
 inline constexpr int64_t kCudaContextBytes = int64_t{640} << 20;
@@ -68,6 +69,8 @@ struct TrainingProduct {
   MatmulShape shape;
   /// Runs on blocks of rows (decoder_row_blocks), a weight gradient where these have room for sums (decoder_block_sums).
   bool of_rows = false;
+  /// Of C: fp32 for logits and gradients of weights; else, as that of A and B, settings.precision.
+  ElementType result = ElementType::fp32;
   int64_t times = 0;  ///< in one step
 };
 

@@ -168,13 +168,14 @@ std::vector<ConfigKey> train_keys() {
        .minimum = 1,
        .maximum = 9e18,
        .help = "Memory that the run may use; decides an automatic micro-batch and an automatic recompute."},
-      choice("train.precision", "\"fp32\"", {"fp32"}, "Type of weights and products."),
+      choice("train.precision", "\"fp32\"", {"fp32", "bf16"},
+             "Type that branches and products compute with; bf16, on a GPU only, keeps master weights, the residual "
+             "stream, sums and gradients of weights in fp32."),
       choice("train.stream_dtype", "\"fp32\"", {"fp32", "bf16"},
              "Type of the residual stream; bf16 is refused for Post-LN-like schemes, and not supported yet."),
-      choice(
-          "train.activations", "\"fp32\"", {"fp32", "bf16"},
-          "Type of what branches keep for the backward pass; bf16 takes half of it, rounds gradients, and leaves the "
-          "losses of the weights as they are."),
+      choice("train.activations", "\"fp32\"", {"fp32", "bf16"},
+             "Type of what branches that compute in fp32 keep for the backward pass; bf16 takes half of it, rounds "
+             "gradients, and leaves the losses of the weights as they are."),
       choice("train.reproducible", "\"threads\"", {"threads"},
              "The same number of threads gives the same bits, however they are scheduled."),
   };

@@ -8,6 +8,7 @@
 #include "keel/base/signals.h"
 #include "keel/inference/inference_model.h"
 #include "keel/kernels/adamw/adamw.h"
+#include "keel/kernels/cast/cast.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
 #include "keel/kernels/memory/memory.h"
 #include "keel/model/parameters.h"
@@ -66,6 +67,7 @@ struct Trainer::Impl {
   const BatchReader* validation;  // null without validation data
   TrainMemory memory;
   Arena arena;
+  std::vector<WeightMatrix> compute;  // of each parameter; empty where the masters are multiplied by
   ParameterBuffers parameters;
   Decoder decoder;
   std::optional<GradientProfiler> profiler;
@@ -81,7 +83,12 @@ struct Trainer::Impl {
         validation(validation_reader),
         memory(plan_training(settings, settings.micro_batch_sequences)),
         arena(ctx, memory.arena, "a smaller train.micro_batch_sequences needs less; --plan shows what for"),
-        parameters{.layout = &memory.layout, .weights = flat(memory.weights), .gradients = flat(memory.gradients)},
+        compute(memory.compute.count > 0 ? bf16_matrices(memory.layout, arena.at(memory.compute))
+                                         : std::vector<WeightMatrix>()),
+        parameters{.layout = &memory.layout,
+                   .weights = flat(memory.weights),
+                   .gradients = flat(memory.gradients),
+                   .compute = compute},
         decoder(ctx, settings.model, memory.decoder, arena, interrupted),
         segments(adamw_segments(memory.layout, settings.optimizer)),
         host(settings.micro_batch_sequences * settings.sequence_length(), memory.cu_seqlens_capacity) {
@@ -91,7 +98,10 @@ struct Trainer::Impl {
     }
   }
 
-  View<float, 1> flat(const Region<float>& region) const { return {arena.at(region), {region.count}}; }
+  template <class T>
+  View<T, 1> flat(const Region<T>& region) const {
+    return {arena.at(region), {region.count}};
+  }
   View<StepScalars, 1> scalars() const { return {arena.at(memory.scalars), {1}}; }
 
   template <class T>
@@ -132,7 +142,14 @@ struct Trainer::Impl {
 
   void update() {
     adamw(ctx, segments, settings.optimizer.beta1, settings.optimizer.beta2, scalars(), parameters.gradients,
-          parameters.weights, flat(memory.exp_avg), flat(memory.exp_avg_sq));
+          parameters.weights, flat(memory.exp_avg), flat(memory.exp_avg_sq), flat(memory.compute));
+  }
+
+  /// After the masters came from elsewhere.
+  void round_weights() {
+    if (memory.compute.count == 0) return;
+    const std::array<int64_t, 2> row{1, memory.compute.count};
+    narrow(ctx, View<const float, 2>(arena.at(memory.weights), row), View<Bf16, 2>(arena.at(memory.compute), row));
   }
 
   View<float, 1> values_of(const Parameter& p, const Region<float>& region) const {
@@ -151,8 +168,8 @@ struct Trainer::Impl {
     std::vector<TensorSource> list;
     for (const Parameter& p : memory.layout.parameters) {
       if (ctx.device() == Device::cpu) {
-        list.push_back(float_tensor(prefix + p.name, p.shape,
-                                    {values_of(p, region).data(), static_cast<size_t>(p.size)}));
+        list.push_back(
+            float_tensor(prefix + p.name, p.shape, {values_of(p, region).data(), static_cast<size_t>(p.size)}));
         continue;
       }
       list.push_back({.name = prefix + p.name,
@@ -174,8 +191,9 @@ struct Trainer::Impl {
       for (const Parameter& p : memory.layout.parameters) {
         places.push_back(values_of(p, region));
         const bool is_host = ctx.device() == Device::cpu;
-        targets.push_back({prefix + p.name, p.shape,
-                           is_host ? std::span(places.back().data(), static_cast<size_t>(p.size)) : std::span<float>()});
+        targets.push_back(
+            {prefix + p.name, p.shape,
+             is_host ? std::span(places.back().data(), static_cast<size_t>(p.size)) : std::span<float>()});
       }
     }
     if (ctx.device() == Device::cpu) return tensors.read(targets, tied_head);
@@ -212,6 +230,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::initialise() {
   impl_->draw_weights();
+  impl_->round_weights();
   if (!residual_scheme(impl_->settings.model.residual_scheme).profiled_skip) return;
   const std::vector<SequenceRef> sequences = impl_->train.step_sequences(0, impl_->settings.micro_batch_sequences);
   const FlatBatch batch = impl_->load(impl_->train, sequences);
@@ -223,6 +242,7 @@ void Trainer::initialise() {
 void Trainer::load_weights(const TensorSet& tensors) {
   impl_->load(tensors, {{"", impl_->memory.weights}},
               impl_->settings.model.tie_word_embeddings ? "lm_head.weight" : "");
+  impl_->round_weights();
 }
 
 void Trainer::load_optimizer(const TensorSet& tensors) {

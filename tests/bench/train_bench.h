@@ -52,7 +52,7 @@ inline TrainSettings settings_of(const nlohmann::json& a) {
   s.data.vocab_size = s.model.vocab_size;
   s.batch_sequences = s.micro_batch_sequences = a["tokens"].get<int64_t>() / s.data.sequence_length;
   s.recompute_segment = recompute_segment(a.value("recompute", "none")).value();
-  s.activations = a.value("activations", "fp32") == "bf16" ? ActivationType::bf16 : ActivationType::fp32;
+  s.activations = a.value("activations", "fp32") == "bf16" ? ElementType::bf16 : ElementType::fp32;
   s.steps = s.schedule.steps = 1000;
   s.optimizer.learning_rate = 1e-3;
   for (ClassSettings& own : s.optimizer.classes) own = {.learning_rate = 1e-3, .weight_decay = 0.01, .eps = 1e-8};

@@ -66,6 +66,33 @@ class Emulated(TrainTest):
         self.assertEqual(self.weights("run", 12), self.weights("whole", 12))
         self.assertEqual(self.losses("run"), self.losses("whole"))
 
+    def test_training_in_bf16(self):
+        """Losses near those in fp32 (how near a step must be is for golden_test); the same bits in any order, with recomputation, and of a run that goes on."""
+        bf16 = ["--set", "train.precision=bf16"]
+        for scheme in ("keel", "pre", "post", "olmo2", "admin", "deepnorm", "lns"):
+            with self.subTest(scheme=scheme):
+                extra = ["--set", f"model.residual_scheme={scheme}"]
+                self.emulated(f"{scheme}-fp32", extra)
+                self.emulated(f"{scheme}-bf16", [*extra, *bf16])
+                self.assert_close(self.losses(f"{scheme}-bf16"), self.losses(f"{scheme}-fp32"), 2**-6)
+                self.assertNotEqual(self.losses(f"{scheme}-bf16"), self.losses(f"{scheme}-fp32"))
+        for name, emulation in (("reverse", {"order": "reverse"}), ("lazy", {"streams": "lazy"}), ("guarded", {"guard": "1"})):
+            with self.subTest(name):
+                self.emulated(name, bf16, **emulation)
+                self.assertEqual(self.metrics(name), self.metrics("keel-bf16"))
+        self.emulated("again", [*bf16, "--set", "train.recompute=branch"])
+        self.assertEqual(self.metrics("again"), self.metrics("keel-bf16"))
+        self.emulated("run", ["--steps", "5", *bf16])
+        self.emulated("run", ["--steps", "12", "--resume"])
+        self.assertEqual(self.weights("run", 12), self.weights("keel-bf16", 12))
+
+    def test_bf16_is_for_gpus(self):
+        said = self.train("cpu", ["--set", "train.precision=bf16", "--device", "cpu"], code=2).stderr
+        self.assertIn("train.precision bf16 is for GPUs", said)
+        self.emulated("there", ["--steps", "5", "--set", "train.precision=bf16"])
+        self.train("there", ["--steps", "12", "--resume", "--device", "cpu"], code=2)
+        self.train("there", ["--steps", "12", "--resume", "--device", "cpu", "--override", "train.precision=fp32"])
+
     def test_a_run_moves_between_cpu_and_device(self):
         self.train("cpu")
         self.emulated("there", ["--steps", "5"])

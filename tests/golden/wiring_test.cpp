@@ -3,120 +3,30 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "keel/base/json.h"
-#include "keel/checkpoint/safetensors.h"
+#include "golden/wiring_case.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
 #include "keel/model/decoder.h"
 #include "keel/model/gradient_profile.h"
-#include "keel/model/parameters.h"
 #include "keel/model/skip_profile.h"
 #include "support/test_device.h"
 
 namespace keel {
 namespace {
 
-namespace fs = std::filesystem;
-
-fs::path folder() {
-  const char* data = std::getenv("KEEL_TEST_DATA");
-  return data == nullptr ? fs::path() : fs::path(data) / "golden" / "wiring";
-}
-
-/// Cases by name, or one empty name where the test data is not there (the test then skips).
-std::vector<std::string> case_names() {
-  std::vector<std::string> names;
-  if (folder().empty() || !fs::exists(folder())) return {""};
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder())) {
-    if (entry.path().extension() != ".json") continue;
-    const Json json = read_json(entry.path(), ErrorKind::format).root();
-    if (!json.is_object() || !json.contains("scheme")) continue;
-    names.push_back(entry.path().stem());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-ModelConfig config_of(const Json& c, int64_t T) {
-  ModelConfig m;
-  m.vocab_size = c["vocab"];
-  m.hidden_size = c["width"];
-  m.intermediate_size = c["ffn"];
-  m.num_hidden_layers = c["blocks"];
-  m.num_attention_heads = c["heads"];
-  m.num_key_value_heads = c["kv_heads"];
-  m.rms_norm_eps = c["eps"];
-  m.rope_theta = c["theta"];
-  m.tie_word_embeddings = c["tied"];
-  m.residual_scheme = c["scheme"];
-  if (!c["alpha"].is_null()) m.residual_alpha = c["alpha"].get<double>();
-  if (m.residual_scheme == "mix") m.mix_fraction = c["mix_fraction"].get<double>();
-  m.admin_frozen = c["admin_frozen"].get<bool>();
-  m.final_norm = c["final_norm"].get<bool>();
-  m.max_position_embeddings = T;
-  return resolved(m);
-}
-
-/// The batches of a case as flat batches.
-struct CaseBatch {
-  std::vector<int32_t> tokens, targets, positions, cu_seqlens;
-  std::vector<float> weights;
-
-  CaseBatch(const SafetensorsFile& data, int64_t index, bool packed, bool masked) {
-    const StoredTensor& stored = *data.find("tokens");
-    const int64_t B = stored.shape[1], T = stored.shape[2] - 1;
-    const auto* all = reinterpret_cast<const int32_t*>(data.data(stored).data()) + index * B * (T + 1);
-    const auto* docs = reinterpret_cast<const int32_t*>(data.data(*data.find("doc_ids")).data()) + index * B * T;
-    const auto* mask = reinterpret_cast<const uint8_t*>(data.data(*data.find("loss_mask")).data()) + index * B * T;
-    for (int64_t b = 0; b < B; ++b) {
-      for (int64_t t = 0; t < T; ++t) {
-        const bool starts = t == 0 || (packed && docs[b * T + t] != docs[b * T + t - 1]);
-        if (starts) cu_seqlens.push_back(static_cast<int32_t>(tokens.size()));
-        positions.push_back(starts ? 0 : positions.back() + 1);
-        tokens.push_back(all[b * (T + 1) + t]);
-        targets.push_back(all[b * (T + 1) + t + 1]);
-        weights.push_back(masked ? static_cast<float>(mask[b * T + t]) : 1.0F);
-      }
-    }
-    cu_seqlens.push_back(static_cast<int32_t>(tokens.size()));
-  }
-
-  template <class T>
-  static View<const T, 1> view(const std::vector<T>& v) {
-    return {v.data(), {static_cast<int64_t>(v.size())}};
-  }
-  FlatBatch flat() const {
-    return {.tokens = view(tokens),
-            .targets = view(targets),
-            .positions = view(positions),
-            .weights = view(weights),
-            .cu_seqlens = view(cu_seqlens)};
-  }
-};
-
-double norm_of(const std::vector<double>& v) {
-  double sum = 0;
-  for (double x : v) sum += x * x;
-  return std::sqrt(sum);
-}
+using namespace wiring_testing;
 
 class GoldenWiring : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenWiring, StepZero) {
   if (GetParam().empty()) GTEST_SKIP() << "KEEL_TEST_DATA names no folder with golden/wiring";
-  const Json json = read_json(folder() / (GetParam() + ".json"), ErrorKind::format).root();
+  const CaseFiles files(GetParam());
+  const Json& json = files.json;
   const Json& options = json["options"];
-  const bool deep = options.value("deep", false);
-  const bool keel_deep = deep && json["scheme"] == "keel";
-  const SafetensorsFile matrices((folder() / json["files"]["matrices"].get<std::string>()).string());
-  const SafetensorsFile small((folder() / json["files"]["small"].get<std::string>()).string());
-  const SafetensorsFile data((folder() / json["files"]["data"].get<std::string>()).string());
-  const SafetensorsFile expect((folder() / json["files"]["expect"].get<std::string>()).string());
-  const int64_t B = data.find("tokens")->shape[1], T = data.find("tokens")->shape[2] - 1, N = B * T;
-  const ModelConfig config = config_of(json["config"], T);
+  const bool deep = files.is_deep(), keel_deep = deep && json["scheme"] == "keel";
+  const SafetensorsFile& expect = files.expect;
+  const int64_t B = files.sequences, T = files.length, N = B * T;
+  const ModelConfig& config = files.config;
 
   // The wiring itself, row by row.
   for (int64_t l = 0; l < config.sublayers(); ++l) {
@@ -135,8 +45,7 @@ TEST_P(GoldenWiring, StepZero) {
     EXPECT_EQ(row, found) << l;
   }
 
-  const ParameterLayout layout = parameter_layout(config);
-  ASSERT_EQ(layout.parameters.size(), json["parameters"].size());
+  const ParameterLayout& layout = files.layout;
   ArenaPlan arena_plan;
   const auto weights = arena_plan.add<float>(MemoryKind::weights, layout.size);
   const auto gradients = arena_plan.add<float>(MemoryKind::gradients, layout.size);
@@ -149,14 +58,8 @@ TEST_P(GoldenWiring, StepZero) {
   const ParameterBuffers p{.layout = &layout,
                            .weights = {arena.at(weights), {layout.size}},
                            .gradients = {arena.at(gradients), {layout.size}}};
-  for (const Parameter& parameter : layout.parameters) {
-    ASSERT_TRUE(json["parameters"].contains(parameter.name)) << parameter.name;
-    const SafetensorsFile& file = small.find(parameter.name) != nullptr ? small : matrices;
-    const StoredTensor* stored = file.find(parameter.name);
-    ASSERT_NE(stored, nullptr) << parameter.name;
-    ASSERT_EQ(stored->shape, parameter.shape) << parameter.name;
-    file.read(*stored, std::span<float>(p.weights.data() + parameter.offset, parameter.size));
-  }
+  files.read_weights({p.weights.data(), static_cast<size_t>(layout.size)});
+  if (HasFatalFailure()) return;
 
   Decoder decoder(ctx, config, plan, arena);
   std::vector<StepScalars> scalars(1);
@@ -167,7 +70,7 @@ TEST_P(GoldenWiring, StepZero) {
   GradientProfiler profiler(ctx, config, layout, decoder, profile_plan, arena);
   const int64_t accumulate = options["accumulate"];
   for (int64_t i = accumulate - 1; i >= 0; --i) {  // batch 0 last, so that its values are there to look at
-    const CaseBatch batch(data, i, options["packed"], options["masked"]);
+    const CaseBatch batch = files.batch(i);
     profiler.begin();
     ASSERT_TRUE(
         decoder.forward_backward(p, batch.flat(), i < accumulate - 1, s, {nll.data(), {N}}, profiler.observer(p)));
@@ -180,13 +83,13 @@ TEST_P(GoldenWiring, StepZero) {
   std::vector<double> expected_nll(N), logits_last(B * config.vocab_size);
   expect.read(*expect.find("token_loss"), std::span<double>(expected_nll));
   expect.read(*expect.find("logits_last"), std::span<double>(logits_last));
-  const CaseBatch first(data, 0, options["packed"], options["masked"]);
+  const CaseBatch first = files.batch(0);
   for (int64_t n = 0; n < N; ++n) {
     const double wanted = first.weights[n] == 0 ? 0 : expected_nll[n];  // what does not count is not computed
     ASSERT_TRUE(std::abs(nll[n] - wanted) <= 1e-5) << "token loss " << n << ": " << nll[n] << " " << wanted;
   }
-  const View<const float, 2> x = decoder.head_input();
-  const View<const float, 2> W = p.matrix(layout.head);
+  const View<const float, 2> x = decoder.head_input().as<float>();
+  const View<const float, 2> W = p.matrix(layout.head).as<float>();
   for (int64_t b = 0; b < B; ++b) {
     for (int64_t v = 0; v < config.vocab_size; ++v) {
       double logit = 0;

@@ -1,0 +1,163 @@
+// A decoder that computes in bf16, on a device: the loss and every gradient lie as far from the reference in double as
+// rounding may move them (support/perturbation.h).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "keel/kernels/cast/cast.h"
+#include "keel/model/decoder.h"
+#include "keel/model/decoder_backward_ref.h"
+#include "keel/model/decoder_test_support.h"
+#include "support/perturbation.h"
+#include "support/test_device.h"
+
+namespace keel {
+namespace {
+
+using decoder_testing::Case;
+using decoder_testing::small;
+
+/// Of every parameter that learns, and the token losses.
+using Gradients = std::map<std::string, std::vector<double>>;
+
+Gradients named(const Case& c, const std::vector<double>& flat, const std::vector<double>& nll) {
+  Gradients gradients{{"token losses", nll}};
+  for (const Parameter& p : c.layout.parameters) {
+    if (p.frozen) continue;
+    gradients[p.name].assign(flat.begin() + p.offset, flat.begin() + p.offset + p.size);
+  }
+  return gradients;
+}
+
+Gradients reference_gradients(const Case& c, const std::function<void(std::vector<double>&)>& round) {
+  std::vector<double> weights(c.weights.begin(), c.weights.end());
+  for (const Parameter& p : c.layout.parameters) {
+    if (!round || !p.is_matrix()) continue;
+    std::vector<double> matrix(weights.begin() + p.offset, weights.begin() + p.offset + p.size);
+    round(matrix);
+    std::copy(matrix.begin(), matrix.end(), weights.begin() + p.offset);
+  }
+  const auto found = reference::DecoderBackward<double>(c.config, c.layout, weights, c.batch, round)();
+  return named(c, found.parameters, found.nll);
+}
+
+Gradients device_gradients(Case& c) {
+  Context ctx = testing::test_context(1);
+  const Arena arena(ctx, c.arena_plan);
+  Decoder decoder(ctx, c.config, c.plan, arena);
+  std::vector<Bf16> compute(c.layout.size);
+  narrow(ctx, View<const float, 2>(c.weights.data(), {1, c.layout.size}),
+         View<Bf16, 2>(compute.data(), {1, c.layout.size}));
+  const std::vector<WeightMatrix> matrices = bf16_matrices(c.layout, compute.data());
+  ParameterBuffers p = c.parameters();
+  p.compute = matrices;
+  std::vector<StepScalars> scalars(1);
+  std::vector<float> nll(c.batch.size()), first;
+  for (int pass = 0; pass < 2; ++pass) {  // the second one finds what the first has left in every buffer
+    EXPECT_TRUE(decoder.forward_backward(p, c.flat(), false, {scalars.data(), {1}}, {nll.data(), {c.batch.size()}}));
+    ctx.synchronize();
+    if (pass == 0) first = c.gradients;
+  }
+  for (const Parameter& parameter : c.layout.parameters) {
+    for (int64_t i = parameter.offset; i < parameter.offset + parameter.size; ++i) {
+      EXPECT_EQ(c.gradients[i], first[i]) << parameter.name << ": other bits the second time";
+      if (c.gradients[i] != first[i]) break;
+    }
+  }
+  return named(c, {c.gradients.begin(), c.gradients.end()}, {nll.begin(), nll.end()});
+}
+
+class DecoderBf16 : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!testing::test_device()) GTEST_SKIP() << "of a GPU";
+  }
+
+  static Case made(const ModelConfig& config, const std::vector<int32_t>& cu_seqlens, uint64_t seed,
+                   int64_t segment = 0) {
+    return Case(config, cu_seqlens, seed, true, true, segment, ElementType::fp32, ElementType::bf16);
+  }
+
+  static void expect_rounding_alone(const ModelConfig& config, const std::vector<int32_t>& cu_seqlens, uint64_t seed) {
+    Case c = made(config, cu_seqlens, seed);
+    const Gradients expected = reference_gradients(c, {});
+    std::map<std::string, testing::Deviation> deviations;
+    for (int run = 0; run < testing::kPerturbedRuns; ++run) {
+      for (const auto& [name, values] : reference_gradients(c, testing::Perturbation(static_cast<uint64_t>(run)))) {
+        deviations[name].add(testing::distance(values, expected.at(name)));
+      }
+    }
+    for (const auto& [name, values] : device_gradients(c)) {
+      const double off = testing::distance(values, expected.at(name)), tolerance = deviations[name].tolerance();
+      EXPECT_TRUE(off <= tolerance) << name << ": off by " << off << ", rounding may do " << tolerance;
+    }
+  }
+};
+
+TEST_F(DecoderBf16, EveryScheme) {
+  for (const ResidualScheme& scheme : residual_schemes()) {
+    SCOPED_TRACE(scheme.name);
+    ModelConfig config = small(std::string(scheme.name));
+    config.num_hidden_layers = 3;
+    expect_rounding_alone(config, {0, 20, 33}, 1);
+  }
+}
+
+TEST_F(DecoderBf16, SchemesWithOtherNormsAndLearnedScales) {
+  for (const ResidualScheme& scheme : residual_schemes()) {
+    SCOPED_TRACE(scheme.name);
+    for (const NormKind norm : {NormKind::rms, NormKind::ln}) {
+      SCOPED_TRACE(to_string(norm));
+      ModelConfig config = small(std::string(scheme.name));
+      config.norm_type = norm;
+      config.final_norm = !scheme.final_norm;
+      config.learnable_alpha = scheme.accepts_alpha;
+      expect_rounding_alone(config, {0, 20, 33}, 2);
+    }
+  }
+}
+
+TEST_F(DecoderBf16, Options) {
+  ModelConfig all = small("sandwich");
+  all.tie_word_embeddings = all.attention_bias = all.mlp_bias = all.qk_norm = true;
+  all.sliding_window = 7;
+  expect_rounding_alone(all, {0, 20, 33}, 3);
+  ModelConfig biases = small("keel");
+  biases.qkv_bias = true;
+  expect_rounding_alone(biases, {0, 1, 4, 33}, 4);
+}
+
+/// Heads for tensor cores, and rows that kernels take four columns at a time.
+TEST_F(DecoderBf16, Wide) {
+  for (const char* scheme : {"keel", "pre", "post", "olmo2"}) {
+    SCOPED_TRACE(scheme);
+    ModelConfig config{.vocab_size = 61,
+                       .hidden_size = 64,
+                       .intermediate_size = 96,
+                       .num_hidden_layers = 2,
+                       .num_attention_heads = 2,
+                       .num_key_value_heads = 1,
+                       .head_dim = 32,
+                       .residual_scheme = scheme};
+    expect_rounding_alone(config, {0, 70, 128}, 5);
+  }
+}
+
+TEST_F(DecoderBf16, WhatIsComputedAgainHasTheSameBits) {
+  for (const char* scheme : {"keel", "pre", "post", "sandwich", "lns", "admin"}) {
+    SCOPED_TRACE(scheme);
+    ModelConfig config = small(scheme);
+    config.num_hidden_layers = 3;
+    Case kept = made(config, {0, 20, 33}, 6);
+    const Gradients expected = device_gradients(kept);
+    for (const int64_t segment : {1, 2, 4}) {
+      Case again = made(config, {0, 20, 33}, 6, segment);
+      EXPECT_EQ(device_gradients(again), expected) << segment;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace keel

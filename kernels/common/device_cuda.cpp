@@ -125,6 +125,17 @@ void* KeptMemory::at_least(int64_t bytes) {
   return memory_;
 }
 
+void* keel_cuda_allocate_pinned(CudaQueue&, int64_t bytes) {
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "page-locked memory of the host");
+  return memory;
+}
+
+void keel_cuda_release_pinned(CudaQueue& queue, void* memory) {
+  (void)cudaStreamSynchronize(queue.stream);
+  (void)cudaFreeHost(memory);
+}
+
 void keel_cuda_copy_to_device(CudaQueue& queue, const void* host, void* device, int64_t bytes) {
   check(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, queue.stream),
         "copy to the device");
@@ -137,6 +148,29 @@ void keel_cuda_copy_to_host(CudaQueue& queue, const void* device, void* host, in
 
 void keel_cuda_zero(CudaQueue& queue, void* device, int64_t bytes) {
   check(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), queue.stream), "cudaMemset");
+}
+
+struct CudaMark {
+  cudaEvent_t event = nullptr;
+};
+
+CudaMark* keel_cuda_make_mark(CudaQueue&) {
+  auto mark = std::make_unique<CudaMark>();
+  check(cudaEventCreateWithFlags(&mark->event, cudaEventDisableTiming | cudaEventBlockingSync), "cudaEventCreate");
+  return mark.release();
+}
+
+void keel_cuda_drop_mark(CudaMark* mark) {
+  (void)cudaEventDestroy(mark->event);
+  delete mark;
+}
+
+void keel_cuda_set_mark(CudaQueue& queue, CudaMark& mark) {
+  check(cudaEventRecord(mark.event, queue.stream), "cudaEventRecord");
+}
+
+void keel_cuda_wait_for_mark(CudaMark& mark) {
+  check(cudaEventSynchronize(mark.event), "a computation");
 }
 
 }  // namespace keel

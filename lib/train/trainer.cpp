@@ -12,6 +12,7 @@
 #include "keel/kernels/memory/memory.h"
 #include "keel/model/parameters.h"
 #include "keel/model/skip_profile.h"
+#include "keel/train/batch_feed.h"
 
 namespace keel {
 namespace {
@@ -30,23 +31,6 @@ std::vector<AdamwSegment> adamw_segments(const ParameterLayout& layout, const Op
   }
   return segments;
 }
-
-/// The host's copy of a micro-batch.
-struct BatchArrays {
-  std::vector<int32_t> tokens, targets, positions, cu_seqlens;
-  std::vector<float> weights;
-
-  BatchArrays(int64_t N, int64_t cu_capacity)
-      : tokens(N), targets(N), positions(N), cu_seqlens(cu_capacity), weights(N) {}
-
-  BatchBuffers buffers(int64_t N) {
-    return {.tokens = {tokens.data(), {N}},
-            .targets = {targets.data(), {N}},
-            .positions = {positions.data(), {N}},
-            .weights = {weights.data(), {N}},
-            .cu_seqlens = {cu_seqlens.data(), {static_cast<int64_t>(cu_seqlens.size())}}};
-  }
-};
 
 /// By the bits of the exponent: no branch, so that the loop runs at the speed of memory.
 bool all_finite(std::span<const float> values) {
@@ -71,7 +55,9 @@ struct Trainer::Impl {
   std::optional<GradientProfiler> profiler;
   std::optional<InferenceModel> sampler;
   std::vector<AdamwSegment> segments;
-  BatchArrays host;
+  BatchFeed feed;
+  PinnedMemory<StepScalars> sent_scalars, fetched_scalars;
+  Mark scalars_sent;
 
   Impl(Context& context, const TrainSettings& run, const BatchReader& train_reader,
        const BatchReader* validation_reader, std::function<bool()> interrupted)
@@ -81,38 +67,33 @@ struct Trainer::Impl {
         validation(validation_reader),
         memory(plan_training(settings, settings.micro_batch_sequences)),
         arena(ctx, memory.arena, "a smaller train.micro_batch_sequences needs less; --plan shows what for"),
-        parameters{.layout = &memory.layout, .weights = flat(memory.weights), .gradients = flat(memory.gradients)},
+        parameters{.layout = &memory.layout, .weights = view(memory.weights), .gradients = view(memory.gradients)},
         decoder(ctx, settings.model, memory.decoder, arena, interrupted),
         segments(adamw_segments(memory.layout, settings.optimizer)),
-        host(settings.micro_batch_sequences * settings.sequence_length(), memory.cu_seqlens_capacity) {
+        feed(ctx, {.tokens = view(memory.tokens),
+                   .targets = view(memory.targets),
+                   .positions = view(memory.positions),
+                   .weights = view(memory.batch_weights),
+                   .cu_seqlens = view(memory.cu_seqlens)}),
+        sent_scalars(ctx, 1),
+        fetched_scalars(ctx, 1),
+        scalars_sent(ctx) {
     if (memory.profile) profiler.emplace(ctx, settings.model, memory.layout, decoder, *memory.profile, arena);
     if (memory.sampler) {
       sampler.emplace(ctx, settings.model, parameters, *memory.sampler, arena, std::move(interrupted));
     }
   }
 
-  View<float, 1> flat(const Region<float>& region) const { return {arena.at(region), {region.count}}; }
-  View<StepScalars, 1> scalars() const { return {arena.at(memory.scalars), {1}}; }
-
   template <class T>
-  View<T, 1> upload(const std::vector<T>& from, const Region<T>& to, int64_t count) {
-    const View<T, 1> device(arena.at(to), {count});
-    copy_to_device(ctx, HostView<const T, 1>(from.data(), {count}), device);
-    return device;
+  View<T, 1> view(const Region<T>& region) const {
+    return {arena.at(region), {region.count}};
   }
-
-  FlatBatch load(const BatchReader& reader, std::span<const SequenceRef> sequences) {
-    const int64_t N = static_cast<int64_t>(sequences.size()) * settings.sequence_length();
-    const BatchInfo info = reader.read(sequences, host.buffers(N));
-    return {.tokens = upload(host.tokens, memory.tokens, N),
-            .targets = upload(host.targets, memory.targets, N),
-            .positions = upload(host.positions, memory.positions, N),
-            .weights = upload(host.weights, memory.batch_weights, N),
-            .cu_seqlens = upload(host.cu_seqlens, memory.cu_seqlens, info.segments + 1)};
-  }
+  View<StepScalars, 1> scalars() const { return view(memory.scalars); }
 
   void set_scalars(int64_t t) {
-    StepScalars s{};
+    scalars_sent.wait();
+    StepScalars& s = sent_scalars.first(1)(0);
+    s = {};
     for (int c = 0; c < kParameterClasses; ++c) {
       const ClassSettings& own = settings.optimizer.classes[c];
       s.learning_rate[c] = learning_rate(settings.schedule, own.learning_rate, own.final_learning_rate, t);
@@ -120,19 +101,19 @@ struct Trainer::Impl {
     s.bias_correction1 = 1 - std::pow(settings.optimizer.beta1, static_cast<double>(t + 1));
     s.bias_correction2 = 1 - std::pow(settings.optimizer.beta2, static_cast<double>(t + 1));
     s.clip = settings.optimizer.clip;
-    copy_to_device(ctx, HostView<const StepScalars, 1>(&s, {1}), scalars());
+    enqueue_copy_to_device(ctx, sent_scalars, scalars());
+    scalars_sent.set();
   }
 
   StepScalars fetch_scalars() {
-    StepScalars s;
-    copy_to_host(ctx, View<const StepScalars, 1>(scalars()), HostView<StepScalars, 1>(&s, {1}));
+    enqueue_copy_to_host(ctx, View<const StepScalars, 1>(scalars()), fetched_scalars);
     ctx.synchronize();
-    return s;
+    return fetched_scalars.first(1)(0);
   }
 
   void update() {
     adamw(ctx, segments, settings.optimizer.beta1, settings.optimizer.beta2, scalars(), parameters.gradients,
-          parameters.weights, flat(memory.exp_avg), flat(memory.exp_avg_sq));
+          parameters.weights, view(memory.exp_avg), view(memory.exp_avg_sq));
   }
 
   View<float, 1> values_of(const Parameter& p, const Region<float>& region) const {
@@ -151,8 +132,8 @@ struct Trainer::Impl {
     std::vector<TensorSource> list;
     for (const Parameter& p : memory.layout.parameters) {
       if (ctx.device() == Device::cpu) {
-        list.push_back(float_tensor(prefix + p.name, p.shape,
-                                    {values_of(p, region).data(), static_cast<size_t>(p.size)}));
+        list.push_back(
+            float_tensor(prefix + p.name, p.shape, {values_of(p, region).data(), static_cast<size_t>(p.size)}));
         continue;
       }
       list.push_back({.name = prefix + p.name,
@@ -174,8 +155,9 @@ struct Trainer::Impl {
       for (const Parameter& p : memory.layout.parameters) {
         places.push_back(values_of(p, region));
         const bool is_host = ctx.device() == Device::cpu;
-        targets.push_back({prefix + p.name, p.shape,
-                           is_host ? std::span(places.back().data(), static_cast<size_t>(p.size)) : std::span<float>()});
+        targets.push_back(
+            {prefix + p.name, p.shape,
+             is_host ? std::span(places.back().data(), static_cast<size_t>(p.size)) : std::span<float>()});
       }
     }
     if (ctx.device() == Device::cpu) return tensors.read(targets, tied_head);
@@ -214,7 +196,7 @@ void Trainer::initialise() {
   impl_->draw_weights();
   if (!residual_scheme(impl_->settings.model.residual_scheme).profiled_skip) return;
   const std::vector<SequenceRef> sequences = impl_->train.step_sequences(0, impl_->settings.micro_batch_sequences);
-  const FlatBatch batch = impl_->load(impl_->train, sequences);
+  const FlatBatch batch = impl_->feed.load(impl_->train, sequences);
   if (profile_skip_scales(impl_->ctx, impl_->decoder, impl_->parameters, batch)) return;
   throw_if_stopped();
   throw Error(ErrorKind::internal, "the profiling pass was interrupted without a signal");
@@ -241,7 +223,7 @@ std::optional<StepResult> Trainer::step(int64_t t, const StepRequest& request) {
   }
   r.set_scalars(t);
   for (int64_t first = 0; first < r.settings.batch_sequences; first += micro) {
-    const FlatBatch batch = r.load(r.train, std::span(sequences).subspan(first, micro));
+    const FlatBatch batch = r.feed.load(r.train, std::span(sequences).subspan(first, micro));
     if (!r.decoder.forward_backward(r.parameters, batch, first > 0, r.scalars(), {}, observer)) return std::nullopt;
     if (request.progress) request.progress(first + micro);
   }
@@ -269,7 +251,8 @@ std::optional<double> Trainer::validate(const std::function<bool(int64_t done, i
   r.set_scalars(0);
   for (int64_t first = 0; first < count; first += micro) {
     if (give_up && give_up(first, count)) return std::nullopt;
-    const FlatBatch batch = r.load(*r.validation, std::span(sequences).subspan(first, std::min(micro, count - first)));
+    const FlatBatch batch =
+        r.feed.load(*r.validation, std::span(sequences).subspan(first, std::min(micro, count - first)));
     if (!r.decoder.forward(r.parameters, batch)) return std::nullopt;
     r.decoder.loss(r.parameters, batch, r.scalars());
   }

@@ -8,11 +8,24 @@
 #include "keel/base/error.h"
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/cuda_device.h"
+#include "keel/kernels/memory/memory.h"
 
 namespace keel {
 namespace {
 
 const DeviceChoice kEmulated{Device::cuda, CudaBackend::emulated};
+
+/// While it lives, the device's streams run as late as they may. Made after the first context.
+class LazyStreams {
+ public:
+  LazyStreams() { options_->streams = cuda_on_cpu::Streams::lazy; }
+  ~LazyStreams() { options_->streams = before_; }
+
+ private:
+  cuda_on_cpu::Options* options_ =
+      reinterpret_cast<cuda_on_cpu::Options* (*)()>(detail::cuda_symbol("cuda_on_cpu_options"))();
+  cuda_on_cpu::Streams before_ = options_->streams;
+};
 
 ErrorKind kind_of(auto function) {
   try {
@@ -51,6 +64,75 @@ TEST(CudaBackend, CopiesThereAndBack) {
   ctx.synchronize();
   EXPECT_EQ(received, (std::vector<float>{1, 0, 3, 4, 5}));
   cuda::release(ctx.queue(), memory);
+}
+
+/// Two halves of what is on the device, through one place in pinned memory.
+std::vector<float> sent_through_one_place(Context& ctx, bool waits) {
+  PinnedMemory<float> staged(ctx, 2);
+  Mark sent(ctx);
+  auto* memory = static_cast<float*>(cuda::allocate(ctx.queue(), 4 * sizeof(float)));
+  for (int half = 0; half < 2; ++half) {
+    if (waits) sent.wait();
+    for (int i = 0; i < 2; ++i) staged.first(2)(i) = static_cast<float>(2 * half + i);
+    enqueue_copy_to_device(ctx, staged, View<float, 1>(memory + 2 * half, {2}));
+    sent.set();
+  }
+  std::vector<float> received(4);
+  copy_to_host(ctx, View<const float, 1>(memory, {4}), HostView<float, 1>(received.data(), {4}));
+  ctx.synchronize();
+  cuda::release(ctx.queue(), memory);
+  return received;
+}
+
+TEST(CudaBackend, PinnedMemoryIsLeftAloneUntilItsMark) {
+  Context ctx(kEmulated, 1);
+  const LazyStreams lazy;
+  EXPECT_EQ(sent_through_one_place(ctx, true), (std::vector<float>{0, 1, 2, 3}));
+  EXPECT_EQ(sent_through_one_place(ctx, false), (std::vector<float>{2, 3, 2, 3})) << "a planted bug: reused too early";
+}
+
+TEST(CudaBackend, WhatIsFetchedIsThereAtItsMark) {
+  Context ctx(kEmulated, 1);
+  const LazyStreams lazy;
+  const PinnedMemory<float> fetched(ctx, 2);
+  Mark done(ctx);
+  done.wait();
+  auto* memory = static_cast<float*>(cuda::allocate(ctx.queue(), 2 * sizeof(float)));
+  const std::vector<float> values{3, 4};
+  copy_to_device(ctx, HostView<const float, 1>(values.data(), {2}), View<float, 1>(memory, {2}));
+  enqueue_copy_to_host(ctx, View<const float, 1>(memory, {2}), fetched);
+  done.set();
+  cuda::zero(ctx.queue(), memory, 2 * sizeof(float));
+  EXPECT_EQ(fetched.first(2)(0), 0) << "a planted bug: read too early";
+  done.wait();
+  EXPECT_EQ(fetched.first(2)(0), 3);
+  EXPECT_EQ(fetched.first(2)(1), 4);
+  EXPECT_EQ(kind_of([&] { (void)fetched.first(3); }), ErrorKind::shape);
+  cuda::release(ctx.queue(), memory);
+}
+
+TEST(CudaBackend, CopiesForOperationsMayBeMadeAgainAtOnce) {
+  Context ctx(kEmulated, 1);
+  const LazyStreams lazy;
+  DeviceCopy<float> first(ctx), second(ctx);
+  std::vector<float> values{1, 2, 3};
+  const HostView<const float, 1> of(values.data(), {3});
+  std::vector<float> received(3);
+  const HostView<float, 1> to(received.data(), {3});
+  const View<const float, 1> a = first.of(of);
+  const View<float, 1> b = second.in_place_of(to);
+  cuda::copy_to_host(ctx.queue(), a.data(), received.data(), 3 * sizeof(float));
+  EXPECT_EQ(received, values);
+  values = {4, 5, 6};
+  EXPECT_EQ(first.of(of).data(), a.data());
+  values = {7, 8, 9};
+  copy_to_device(ctx, HostView<const float, 1>(values.data(), {3}), b);
+  second.fetch(to);
+  cuda::copy_to_host(ctx.queue(), a.data(), values.data(), 3 * sizeof(float));
+  EXPECT_EQ(values, (std::vector<float>{4, 5, 6}));
+  ctx.synchronize();
+  second.receive(to);
+  EXPECT_EQ(received, (std::vector<float>{7, 8, 9}));
 }
 
 TEST(CudaBackend, HostSeesSharedMemory) {

@@ -53,5 +53,7 @@ KEEL_CUDA_FUNCTION(void, drop_mark, CudaMark*)
 KEEL_CUDA_FUNCTION(void, set_mark, CudaQueue&, CudaMark&)
 /// Returns once everything before the mark has run; at once if it was never set. Error(device) with what went wrong.
 KEEL_CUDA_FUNCTION(void, wait_for_mark, CudaMark&)
+/// Seconds from the device reaching one mark until it reached the other; both have been waited for.
+KEEL_CUDA_FUNCTION(double, seconds_between, const CudaMark&, const CudaMark&)
 
 }  // namespace keel

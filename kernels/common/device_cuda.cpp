@@ -156,7 +156,7 @@ struct CudaMark {
 
 CudaMark* keel_cuda_make_mark(CudaQueue&) {
   auto mark = std::make_unique<CudaMark>();
-  check(cudaEventCreateWithFlags(&mark->event, cudaEventDisableTiming | cudaEventBlockingSync), "cudaEventCreate");
+  check(cudaEventCreateWithFlags(&mark->event, cudaEventBlockingSync), "cudaEventCreate");
   return mark.release();
 }
 
@@ -171,6 +171,12 @@ void keel_cuda_set_mark(CudaQueue& queue, CudaMark& mark) {
 
 void keel_cuda_wait_for_mark(CudaMark& mark) {
   check(cudaEventSynchronize(mark.event), "a computation");
+}
+
+double keel_cuda_seconds_between(const CudaMark& from, const CudaMark& to) {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, from.event, to.event), "cudaEventElapsedTime");
+  return 1e-3 * static_cast<double>(milliseconds);
 }
 
 }  // namespace keel

@@ -53,11 +53,17 @@ Mark::~Mark() {
 }
 
 void Mark::set() {
-  if (mark_ != nullptr) cuda::set_mark(ctx_.queue(), *mark_);
+  if (mark_ != nullptr) return cuda::set_mark(ctx_.queue(), *mark_);
+  time_ = std::chrono::steady_clock::now();
 }
 
 void Mark::wait() {
   if (mark_ != nullptr) cuda::wait_for_mark(*mark_);
+}
+
+double Mark::seconds_since(const Mark& earlier) const {
+  if (mark_ != nullptr) return cuda::seconds_between(*earlier.mark_, *mark_);
+  return std::chrono::duration<double>(time_ - earlier.time_).count();
 }
 
 void* allocate_on_device(Context& ctx, int64_t bytes, const std::string& hint) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -43,8 +44,7 @@ void copy_to_host(Context& ctx, View<const T, 1> from, HostView<T, 1> to) {
   detail::copy_to_host_bytes(ctx, from.data(), to.data(), from.size() * static_cast<int64_t>(sizeof(T)));
 }
 
-/// A place in what a context enqueues. On a CPU, where everything runs at once, there is nothing to it. The context
-/// outlives it.
+/// A place in what a context enqueues; on a CPU everything before it has run when it is set. The context outlives it.
 class KEEL_API Mark {
  public:
   explicit Mark(Context&);
@@ -57,10 +57,13 @@ class KEEL_API Mark {
   /// Returns once everything before the mark has run; at once if it was never set. Error(device) if something of it
   /// failed.
   void wait();
+  /// From the moment when the device reached `earlier` until it reached this one. Both have been waited for.
+  double seconds_since(const Mark& earlier) const;
 
  private:
   Context& ctx_;
   CudaMark* mark_ = nullptr;
+  std::chrono::steady_clock::time_point time_;  ///< on a CPU
 };
 
 namespace detail {

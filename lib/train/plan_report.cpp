@@ -165,9 +165,10 @@ Target this_machine(Context& ctx, const TrainSettings& settings) {
             .has_own_memory = true};
   }
   const int64_t held = process_memory().anonymous_bytes;
-  return {.name = "cpu", .memory_bytes = available_memory_bytes(), .estimate = [&ctx, &settings, held](const TrainMemory& m) {
-            return estimate_memory(ctx, m, settings, held);
-          }};
+  return {
+      .name = "cpu",
+      .memory_bytes = available_memory_bytes(),
+      .estimate = [&ctx, &settings, held](const TrainMemory& m) { return estimate_memory(ctx, m, settings, held); }};
 }
 Target gpu_of(const PlanDevice& device) {
   return {.gpu = &device,

@@ -1,5 +1,6 @@
 #include "keel/train/trainer.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -58,6 +59,17 @@ struct Trainer::Impl {
   BatchFeed feed;
   PinnedMemory<StepScalars> sent_scalars, fetched_scalars;
   Mark scalars_sent;
+  struct Step {
+    int64_t t = 0;
+    StepRequest request;
+    std::vector<SequenceRef> sequences;
+    DecoderObserver observer = {};
+    bool follows = false;  ///< was begun when the one before was not collected
+  };
+  std::optional<Step> begun, to_collect;
+  Mark started;                  ///< the last step that does not follow
+  std::array<Mark, 2> finished;  ///< the last step and the one before, in turn
+  size_t last_finished = 0;
 
   Impl(Context& context, const TrainSettings& run, const BatchReader& train_reader,
        const BatchReader* validation_reader, std::function<bool()> interrupted)
@@ -77,7 +89,9 @@ struct Trainer::Impl {
                    .cu_seqlens = view(memory.cu_seqlens)}),
         sent_scalars(ctx, 1),
         fetched_scalars(ctx, 1),
-        scalars_sent(ctx) {
+        scalars_sent(ctx),
+        started(ctx),
+        finished{Mark(ctx), Mark(ctx)} {
     if (memory.profile) profiler.emplace(ctx, settings.model, memory.layout, decoder, *memory.profile, arena);
     if (memory.sampler) {
       sampler.emplace(ctx, settings.model, parameters, *memory.sampler, arena, std::move(interrupted));
@@ -90,10 +104,8 @@ struct Trainer::Impl {
   }
   View<StepScalars, 1> scalars() const { return view(memory.scalars); }
 
-  void set_scalars(int64_t t) {
-    scalars_sent.wait();
-    StepScalars& s = sent_scalars.first(1)(0);
-    s = {};
+  StepScalars inputs(int64_t t) const {
+    StepScalars s{};
     for (int c = 0; c < kParameterClasses; ++c) {
       const ClassSettings& own = settings.optimizer.classes[c];
       s.learning_rate[c] = learning_rate(settings.schedule, own.learning_rate, own.final_learning_rate, t);
@@ -101,14 +113,34 @@ struct Trainer::Impl {
     s.bias_correction1 = 1 - std::pow(settings.optimizer.beta1, static_cast<double>(t + 1));
     s.bias_correction2 = 1 - std::pow(settings.optimizer.beta2, static_cast<double>(t + 1));
     s.clip = settings.optimizer.clip;
+    return s;
+  }
+
+  void send_scalars(const StepScalars& values) {
+    scalars_sent.wait();
+    sent_scalars.first(1)(0) = values;
     enqueue_copy_to_device(ctx, sent_scalars, scalars());
     scalars_sent.set();
   }
 
-  StepScalars fetch_scalars() {
+  /// Enqueues; they are there once finished[last_finished] is reached.
+  void fetch_scalars() {
     enqueue_copy_to_host(ctx, View<const StepScalars, 1>(scalars()), fetched_scalars);
-    ctx.synchronize();
+    last_finished = 1 - last_finished;
+    finished[last_finished].set();
+  }
+  StepScalars fetched() {
+    finished[last_finished].wait();
     return fetched_scalars.first(1)(0);
+  }
+
+  /// The micro-batch of the step's sequences from `first` on; false if interrupted.
+  bool add_gradients(const Step& step, int64_t first) {
+    const int64_t micro = settings.micro_batch_sequences;
+    const FlatBatch batch = feed.load(train, std::span(step.sequences).subspan(first, micro));
+    if (!decoder.forward_backward(parameters, batch, first > 0, scalars(), {}, step.observer)) return false;
+    if (step.request.progress) step.request.progress(first + micro);
+    return true;
   }
 
   void update() {
@@ -211,35 +243,68 @@ void Trainer::load_optimizer(const TensorSet& tensors) {
   impl_->load(tensors, {{"exp_avg.", impl_->memory.exp_avg}, {"exp_avg_sq.", impl_->memory.exp_avg_sq}}, "");
 }
 
-std::optional<StepResult> Trainer::step(int64_t t, const StepRequest& request) {
+bool Trainer::begin(int64_t t, const StepRequest& request) {
   Impl& r = *impl_;
+  r.begun.reset();
   if (request.profile && !r.profiler) throw Error(ErrorKind::internal, "a profile of a run without profile_every");
-  const std::vector<SequenceRef> sequences = r.train.step_sequences(t, r.settings.batch_sequences);
-  const int64_t micro = r.settings.micro_batch_sequences;
-  DecoderObserver observer;
+  if (request.profile && r.to_collect && r.to_collect->request.profile) {
+    throw Error(ErrorKind::internal, "a profile of a step before that of the last one was collected");
+  }
+  Impl::Step step{.t = t, .request = request, .sequences = r.train.step_sequences(t, r.settings.batch_sequences)};
+  step.follows = r.to_collect.has_value();
+  if (!step.follows) r.started.set();
   if (request.profile) {
     r.profiler->begin();
-    observer = r.profiler->observer(r.parameters);
+    step.observer = r.profiler->observer(r.parameters);
   }
-  r.set_scalars(t);
-  for (int64_t first = 0; first < r.settings.batch_sequences; first += micro) {
-    const FlatBatch batch = r.feed.load(r.train, std::span(sequences).subspan(first, micro));
-    if (!r.decoder.forward_backward(r.parameters, batch, first > 0, r.scalars(), {}, observer)) return std::nullopt;
-    if (request.progress) request.progress(first + micro);
+  r.send_scalars(r.inputs(t));
+  if (!r.add_gradients(step, 0)) return false;
+  r.begun = std::move(step);
+  return true;
+}
+
+bool Trainer::finish() {
+  Impl& r = *impl_;
+  if (!r.begun || r.to_collect) throw Error(ErrorKind::internal, "no step is begun, or the last one not collected");
+  Impl::Step step = std::move(*r.begun);
+  r.begun.reset();
+  const int64_t micro = r.settings.micro_batch_sequences;
+  for (int64_t first = micro; first < r.settings.batch_sequences; first += micro) {
+    if (!r.add_gradients(step, first)) return false;
   }
-  if (request.profile) r.profiler->end(r.parameters);
-  grad_norm(r.ctx, r.parameters.gradients, r.scalars(),
-            {r.arena.at(r.memory.norm_partial), {r.memory.norm_partial.count}});
+  if (step.request.profile) r.profiler->end(r.parameters);
+  grad_norm(r.ctx, r.parameters.gradients, r.scalars(), r.view(r.memory.norm_partial));
   if (r.settings.keeps_optimizer) r.update();
-  const StepScalars s = r.fetch_scalars();
+  r.fetch_scalars();
+  r.to_collect = std::move(step);
+  return true;
+}
+
+StepResult Trainer::collect() {
+  Impl& r = *impl_;
+  if (!r.to_collect) throw Error(ErrorKind::internal, "no step is finished");
+  const Impl::Step step = std::move(*r.to_collect);
+  r.to_collect.reset();
+  const StepScalars s = r.fetched();
+  const Mark& begin = step.follows ? r.finished[1 - r.last_finished] : r.started;
   StepResult result{.loss = s.loss_sum / s.weight_sum,
                     .grad_norm = s.grad_norm,
                     .learning_rate = learning_rate(r.settings.schedule, r.settings.optimizer.learning_rate,
-                                                   r.settings.optimizer.final_learning_rate, t),
+                                                   r.settings.optimizer.final_learning_rate, step.t),
+                    .seconds = r.finished[r.last_finished].seconds_since(begin),
                     .non_finite = s.non_finite != 0 && s.weight_sum > 0,
                     .empty = s.weight_sum == 0};
-  if (request.profile) result.profile = r.profiler->fetch(s.weight_sum);
+  if (step.request.profile) result.profile = r.profiler->fetch(s.weight_sum);
   return result;
+}
+
+std::optional<StepResult> Trainer::step(int64_t t, const StepRequest& request) {
+  if (!begin(t, request) || !finish()) return std::nullopt;
+  return collect();
+}
+
+bool Trainer::runs_behind() const {
+  return impl_->ctx.device() != Device::cpu;
 }
 
 std::optional<double> Trainer::validate(const std::function<bool(int64_t done, int64_t total)>& give_up) {
@@ -248,7 +313,9 @@ std::optional<double> Trainer::validate(const std::function<bool(int64_t done, i
   const std::vector<SequenceRef> sequences = r.validation->validation_sequences(tokens);
   const int64_t micro = r.settings.micro_batch_sequences;
   const int64_t count = static_cast<int64_t>(sequences.size());
-  r.set_scalars(0);
+  if (r.to_collect) throw Error(ErrorKind::internal, "a validation before the last step was collected");
+  r.begun.reset();
+  r.send_scalars({});
   for (int64_t first = 0; first < count; first += micro) {
     if (give_up && give_up(first, count)) return std::nullopt;
     const FlatBatch batch =
@@ -256,7 +323,8 @@ std::optional<double> Trainer::validate(const std::function<bool(int64_t done, i
     if (!r.decoder.forward(r.parameters, batch)) return std::nullopt;
     r.decoder.loss(r.parameters, batch, r.scalars());
   }
-  const StepScalars s = r.fetch_scalars();
+  r.fetch_scalars();
+  const StepScalars s = r.fetched();
   if (s.weight_sum == 0) {
     throw Error(ErrorKind::format, "no target of the validation data counts: its loss mask leaves none",
                 r.validation->stream(0).shards().front().path);

@@ -1,8 +1,10 @@
 #include "keel/train/trainer.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "keel/base/error.h"
 #include "keel/base/rng.h"
@@ -10,6 +12,7 @@
 #include "keel/inference/inference_model.h"
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
+#include "keel/kernels/memory/device_reader.h"
 #include "keel/kernels/memory/memory.h"
 #include "keel/model/parameters.h"
 #include "keel/model/skip_profile.h"
@@ -70,6 +73,7 @@ struct Trainer::Impl {
   Mark started;                  ///< the last step that does not follow
   std::array<Mark, 2> finished;  ///< the last step and the one before, in turn
   size_t last_finished = 0;
+  std::optional<DeviceReader> reader;  // of a GPU
 
   Impl(Context& context, const TrainSettings& run, const BatchReader& train_reader,
        const BatchReader* validation_reader, std::function<bool()> interrupted)
@@ -92,6 +96,7 @@ struct Trainer::Impl {
         scalars_sent(ctx),
         started(ctx),
         finished{Mark(ctx), Mark(ctx)} {
+    if (ctx.device() != Device::cpu) reader.emplace(ctx, kMostProduced);
     if (memory.profile) profiler.emplace(ctx, settings.model, memory.layout, decoder, *memory.profile, arena);
     if (memory.sampler) {
       sampler.emplace(ctx, settings.model, parameters, *memory.sampler, arena, std::move(interrupted));
@@ -152,29 +157,41 @@ struct Trainer::Impl {
     return {arena.at(region) + p.offset, {p.size}};
   }
 
-  /// The values of a parameter from element `first` on, as many as `out` takes.
-  void fetch(const Parameter& p, const Region<float>& region, int64_t first, std::span<float> out) const {
-    const auto count = static_cast<int64_t>(out.size());
-    copy_to_host(ctx, View<const float, 1>(values_of(p, region).slice(first, first + count)),
-                 HostView<float, 1>(out.data(), {count}));
-    ctx.synchronize();
+  /// The parameter's tensor, which passes through `reader` on a GPU.
+  TensorSource tensor(const std::string& prefix, const Parameter& p, const Region<float>& region) {
+    const View<float, 1> values = values_of(p, region);
+    if (!reader) return float_tensor(prefix + p.name, p.shape, {values.data(), static_cast<size_t>(p.size)});
+    return {.name = prefix + p.name,
+            .shape = p.shape,
+            .produce =
+                [this, values](int64_t first, std::span<std::byte> out) {
+                  const auto count = static_cast<int64_t>(out.size() / sizeof(float));
+                  std::memcpy(out.data(), reader->read(values.slice(first, first + count)).data(), out.size());
+                },
+            .prepare = [this, values](int64_t first,
+                                      int64_t count) { reader->request(values.slice(first, first + count)); }};
   }
 
-  std::vector<TensorSource> tensors(const std::string& prefix, const Region<float>& region) const {
+  std::vector<TensorSource> tensors(const std::string& prefix, const Region<float>& region) {
+    if (reader) reader->forget();
     std::vector<TensorSource> list;
-    for (const Parameter& p : memory.layout.parameters) {
-      if (ctx.device() == Device::cpu) {
-        list.push_back(
-            float_tensor(prefix + p.name, p.shape, {values_of(p, region).data(), static_cast<size_t>(p.size)}));
-        continue;
-      }
-      list.push_back({.name = prefix + p.name,
-                      .shape = p.shape,
-                      .produce = [this, &p, region](int64_t first, std::span<std::byte> out) {
-                        fetch(p, region, first, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
-                      }});
-    }
+    for (const Parameter& p : memory.layout.parameters) list.push_back(tensor(prefix, p, region));
     return list;
+  }
+
+  /// Whether all values are; those of a GPU are brought to the host.
+  bool is_finite(const View<float, 1>& values) {
+    if (!reader) return all_finite({values.data(), static_cast<size_t>(values.size())});
+    const auto part = [&](int64_t first) {
+      return View<const float, 1>(values.slice(first, std::min(first + kMostProduced, values.size())));
+    };
+    for (int64_t first = 0; first < values.size(); first += kMostProduced) {
+      if (first == 0) reader->request(part(0));
+      if (first + kMostProduced < values.size()) reader->request(part(first + kMostProduced));
+      const HostView<const float, 1> host = reader->read(part(first));
+      if (!all_finite({host.data(), static_cast<size_t>(host.size())})) return false;
+    }
+    return true;
   }
 
   /// Reads the parameters' values in `regions` from the tensors of these names before theirs. On a GPU one tensor at a
@@ -356,19 +373,13 @@ std::optional<std::vector<TrainSample>> Trainer::sample(int64_t step, const std:
 }
 
 std::string Trainer::non_finite_tensor() const {
-  const Impl& r = *impl_;
+  Impl& r = *impl_;
   const std::pair<const char*, const Region<float>&> arrays[] = {
       {"", r.memory.weights}, {"exp_avg.", r.memory.exp_avg}, {"exp_avg_sq.", r.memory.exp_avg_sq}};
-  std::vector<float> values;
   for (const auto& [prefix, region] : arrays) {
+    if (r.is_finite(r.view(region))) continue;
     for (const Parameter& p : r.memory.layout.parameters) {
-      std::span<const float> host(r.values_of(p, region).data(), static_cast<size_t>(p.size));
-      if (r.ctx.device() != Device::cpu) {
-        values.resize(p.size);
-        r.fetch(p, region, 0, values);
-        host = values;
-      }
-      if (!all_finite(host)) return prefix + p.name;
+      if (!r.is_finite(r.values_of(p, region))) return prefix + p.name;
     }
   }
   return "";

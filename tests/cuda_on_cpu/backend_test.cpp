@@ -8,6 +8,7 @@
 #include "keel/base/error.h"
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/cuda_device.h"
+#include "keel/kernels/memory/device_reader.h"
 #include "keel/kernels/memory/memory.h"
 
 namespace keel {
@@ -108,6 +109,36 @@ TEST(CudaBackend, WhatIsFetchedIsThereAtItsMark) {
   EXPECT_EQ(fetched.first(2)(0), 3);
   EXPECT_EQ(fetched.first(2)(1), 4);
   EXPECT_EQ(kind_of([&] { (void)fetched.first(3); }), ErrorKind::shape);
+  cuda::release(ctx.queue(), memory);
+}
+
+TEST(CudaBackend, PartsAreOnTheirWayWhileOthersAreRead) {
+  Context ctx(kEmulated, 1);
+  const LazyStreams lazy;
+  DeviceReader reader(ctx, 2);
+  auto* memory = static_cast<float*>(cuda::allocate(ctx.queue(), 6 * sizeof(float)));
+  std::vector<float> values{0, 1, 2, 3, 4, 5};
+  const auto part = [&](int64_t i) { return View<const float, 1>(memory + 2 * i, {2}); };
+  const auto read = [&](int64_t i) {
+    const HostView<const float, 1> found = reader.read(part(i));
+    return std::vector<float>{found(0), found(1)};
+  };
+  copy_to_device(ctx, HostView<const float, 1>(values.data(), {6}), View<float, 1>(memory, {6}));
+  reader.request(part(0));
+  reader.request(part(1));
+  EXPECT_EQ(read(0), (std::vector<float>{0, 1}));
+  reader.request(part(2));
+  EXPECT_EQ(read(1), (std::vector<float>{2, 3}));
+  EXPECT_EQ(read(2), (std::vector<float>{4, 5}));
+  EXPECT_EQ(read(2), (std::vector<float>{4, 5})) << "not requested";
+  reader.request(part(0));
+  values = {6, 7, 8, 9, 10, 11};
+  copy_to_device(ctx, HostView<const float, 1>(values.data(), {6}), View<float, 1>(memory, {6}));
+  EXPECT_EQ(read(0), (std::vector<float>{0, 1})) << "as it was when it was requested";
+  reader.request(part(1));
+  reader.forget();
+  EXPECT_EQ(read(1), (std::vector<float>{8, 9}));
+  EXPECT_EQ(kind_of([&] { reader.request({memory, {3}}); }), ErrorKind::shape);
   cuda::release(ctx.queue(), memory);
 }
 

@@ -56,4 +56,20 @@ KEEL_CUDA_FUNCTION(void, wait_for_mark, CudaMark&)
 /// Seconds from the device reaching one mark until it reached the other; both have been waited for.
 KEEL_CUDA_FUNCTION(double, seconds_between, const CudaMark&, const CudaMark&)
 
+/// Work that is kept to be enqueued again: a CUDA graph.
+struct CudaRecording;
+/// From here on what is enqueued does not run: it is recorded. Meanwhile the host neither waits, nor allocates, nor copies
+/// memory that is not pinned; if it tries, the call and end_recording throw.
+KEEL_CUDA_FUNCTION(void, begin_recording, CudaQueue&)
+/// Error(device).
+KEEL_CUDA_FUNCTION(CudaRecording*, end_recording, CudaQueue&)
+/// Ends it without a result, whatever has happened.
+KEEL_CUDA_FUNCTION(void, cancel_recording, CudaQueue&)
+/// Enqueues what was recorded, with the same sizes and addresses.
+KEEL_CUDA_FUNCTION(void, replay, CudaQueue&, CudaRecording&)
+/// What is enqueued of it still runs.
+KEEL_CUDA_FUNCTION(void, drop_recording, CudaRecording*)
+/// How often memory that operations keep (scratch and the like) has been replaced: a recording uses what was there.
+KEEL_CUDA_FUNCTION(int64_t, replaced_memories)
+
 }  // namespace keel

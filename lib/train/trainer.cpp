@@ -11,6 +11,7 @@
 #include "keel/base/signals.h"
 #include "keel/inference/inference_model.h"
 #include "keel/kernels/adamw/adamw.h"
+#include "keel/kernels/common/recording.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
 #include "keel/kernels/memory/device_reader.h"
 #include "keel/kernels/memory/memory.h"
@@ -36,6 +37,11 @@ std::vector<AdamwSegment> adamw_segments(const ParameterLayout& layout, const Op
   return segments;
 }
 
+/// What the sizes of a pass over the batch follow from.
+Recording::Key key_of(const FlatBatch& batch) {
+  return {batch.tokens.extent(0), batch.cu_seqlens.extent(0)};
+}
+
 /// By the bits of the exponent: no branch, so that the loop runs at the speed of memory.
 bool all_finite(std::span<const float> values) {
   constexpr uint32_t kExponent = 0x7f800000;
@@ -59,7 +65,9 @@ struct Trainer::Impl {
   std::optional<GradientProfiler> profiler;
   std::optional<InferenceModel> sampler;
   std::vector<AdamwSegment> segments;
+  std::function<bool()> interrupted;
   BatchFeed feed;
+  std::array<Recording, 2> recordings;  // of the first micro-batch of a step and of the others
   PinnedMemory<StepScalars> sent_scalars, fetched_scalars;
   Mark scalars_sent;
   struct Step {
@@ -76,7 +84,7 @@ struct Trainer::Impl {
   std::optional<DeviceReader> reader;  // of a GPU
 
   Impl(Context& context, const TrainSettings& run, const BatchReader& train_reader,
-       const BatchReader* validation_reader, std::function<bool()> interrupted)
+       const BatchReader* validation_reader, std::function<bool()> is_interrupted)
       : ctx(context),
         settings(run),
         train(train_reader),
@@ -84,13 +92,15 @@ struct Trainer::Impl {
         memory(plan_training(settings, settings.micro_batch_sequences)),
         arena(ctx, memory.arena, "a smaller train.micro_batch_sequences needs less; --plan shows what for"),
         parameters{.layout = &memory.layout, .weights = view(memory.weights), .gradients = view(memory.gradients)},
-        decoder(ctx, settings.model, memory.decoder, arena, interrupted),
+        decoder(ctx, settings.model, memory.decoder, arena, is_interrupted),
         segments(adamw_segments(memory.layout, settings.optimizer)),
+        interrupted(std::move(is_interrupted)),
         feed(ctx, {.tokens = view(memory.tokens),
                    .targets = view(memory.targets),
                    .positions = view(memory.positions),
                    .weights = view(memory.batch_weights),
                    .cu_seqlens = view(memory.cu_seqlens)}),
+        recordings{Recording(ctx), Recording(ctx)},
         sent_scalars(ctx, 1),
         fetched_scalars(ctx, 1),
         scalars_sent(ctx),
@@ -99,7 +109,7 @@ struct Trainer::Impl {
     if (ctx.device() != Device::cpu) reader.emplace(ctx, kMostProduced);
     if (memory.profile) profiler.emplace(ctx, settings.model, memory.layout, decoder, *memory.profile, arena);
     if (memory.sampler) {
-      sampler.emplace(ctx, settings.model, parameters, *memory.sampler, arena, std::move(interrupted));
+      sampler.emplace(ctx, settings.model, parameters, *memory.sampler, arena, interrupted);
     }
   }
 
@@ -142,8 +152,13 @@ struct Trainer::Impl {
   /// The micro-batch of the step's sequences from `first` on; false if interrupted.
   bool add_gradients(const Step& step, int64_t first) {
     const int64_t micro = settings.micro_batch_sequences;
+    if (interrupted && interrupted()) return false;
     const FlatBatch batch = feed.load(train, std::span(step.sequences).subspan(first, micro));
-    if (!decoder.forward_backward(parameters, batch, first > 0, scalars(), {}, step.observer)) return false;
+    const auto pass = [&] {
+      return decoder.forward_backward(parameters, batch, first > 0, scalars(), {}, step.observer);
+    };
+    const bool goes_on = step.request.profile ? pass() : recordings[first > 0 ? 1 : 0].run(key_of(batch), pass);
+    if (!goes_on) return false;
     if (step.request.progress) step.request.progress(first + micro);
     return true;
   }

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "emulation.h"
+#include "backend_test_support.h"
 #include "keel/base/error.h"
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/cuda_device.h"
@@ -14,28 +14,9 @@
 namespace keel {
 namespace {
 
-const DeviceChoice kEmulated{Device::cuda, CudaBackend::emulated};
-
-/// While it lives, the device's streams run as late as they may. Made after the first context.
-class LazyStreams {
- public:
-  LazyStreams() { options_->streams = cuda_on_cpu::Streams::lazy; }
-  ~LazyStreams() { options_->streams = before_; }
-
- private:
-  cuda_on_cpu::Options* options_ =
-      reinterpret_cast<cuda_on_cpu::Options* (*)()>(detail::cuda_symbol("cuda_on_cpu_options"))();
-  cuda_on_cpu::Streams before_ = options_->streams;
-};
-
-ErrorKind kind_of(auto function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.kind();
-  }
-  return ErrorKind::internal;
-}
+using testing::kEmulated;
+using testing::kind_of;
+using testing::LazyStreams;
 
 TEST(CudaBackend, IsOpenedByAContext) {
   ASSERT_TRUE(has_cuda_backend(CudaBackend::emulated));
@@ -46,10 +27,7 @@ TEST(CudaBackend, IsOpenedByAContext) {
   EXPECT_STREQ(info.name, "CUDA on CPU (emulated)");
   EXPECT_EQ(info.compute_capability, 90);
   EXPECT_EQ(info.shared_bytes, 227 * 1024);
-  EXPECT_EQ(
-      info.memory_bytes,
-      static_cast<int64_t>(
-          reinterpret_cast<cuda_on_cpu::Options* (*)()>(detail::cuda_symbol("cuda_on_cpu_options"))()->memory_bytes));
+  EXPECT_EQ(info.memory_bytes, static_cast<int64_t>(testing::emulation_options().memory_bytes));
 }
 
 TEST(CudaBackend, CopiesThereAndBack) {

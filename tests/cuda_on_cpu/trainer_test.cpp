@@ -7,9 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "emulation.h"
-#include "keel/base/error.h"
-#include "keel/kernels/common/cuda_backend.h"
+#include "backend_test_support.h"
 #include "support/errors.h"
 #include "support/shards.h"
 
@@ -51,13 +49,8 @@ class TrainerTest : public ::testing::TestWithParam<Where> {
       ctx_.emplace(1);
       return;
     }
-    ctx_.emplace(DeviceChoice{Device::cuda, CudaBackend::emulated}, 1);
-    options_ = reinterpret_cast<cuda_on_cpu::Options* (*)()>(detail::cuda_symbol("cuda_on_cpu_options"))();
-    before_ = options_->streams;
-    if (GetParam() == Where::lazy_device) options_->streams = cuda_on_cpu::Streams::lazy;
-  }
-  ~TrainerTest() override {
-    if (options_ != nullptr) options_->streams = before_;
+    ctx_.emplace(testing::kEmulated, 1);
+    if (GetParam() == Where::lazy_device) lazy_.emplace();
   }
 
   std::unique_ptr<Trainer> trainer(std::function<bool()> interrupted = {}) {
@@ -97,8 +90,7 @@ class TrainerTest : public ::testing::TestWithParam<Where> {
   testing::Scratch folder_;
   std::optional<BatchReader> reader_;
   std::optional<Context> ctx_;
-  cuda_on_cpu::Options* options_ = nullptr;
-  cuda_on_cpu::Streams before_{};
+  std::optional<testing::LazyStreams> lazy_;
 };
 const char* name_of(Where where) {
   return where == Where::cpu ? "cpu" : where == Where::device ? "device" : "lazy_device";
@@ -117,6 +109,25 @@ TEST_P(TrainerTest, StepsThatAreBegunEarlyAreTheSame) {
     EXPECT_EQ(numbers(overlapped->collect()), numbers(*one_by_one->step(t)));
   }
   EXPECT_EQ(state(*overlapped), state(*one_by_one)) << "the sixth is begun, and has changed nothing";
+}
+
+TEST_P(TrainerTest, StepsAreTheSameRecordedAndNot) {
+  const auto run = [&] {
+    const auto made = trainer();
+    std::vector<Numbers> all;
+    for (int64_t t = 0; t < 4; ++t) all.push_back(numbers(*made->step(t)));
+    return std::pair{all, state(*made)};
+  };
+  const auto launches = [&] { return GetParam() == Where::cpu ? 0 : testing::graph_launches(); };
+  const uint64_t before = launches();
+  const auto recorded = run();
+  const uint64_t between = launches();
+  setenv("KEEL_CUDA_GRAPH", "0", 1);
+  const auto plain = run();
+  unsetenv("KEEL_CUDA_GRAPH");
+  EXPECT_EQ(recorded, plain);
+  EXPECT_EQ(between - before, GetParam() == Where::cpu ? 0 : 6U) << "all but the first micro-batch of each kind";
+  EXPECT_EQ(launches(), between);
 }
 
 TEST_P(TrainerTest, WhatWasBegunIsGivenUp) {

@@ -1,15 +1,32 @@
 // Devices, their memory and streams: cuda_device.h by the CUDA runtime.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "keel/base/error.h"
 #include "keel/base/version.h"
 #include "keel/kernels/common/cuda_queue.h"
 
 namespace keel {
+
+namespace {
+
+std::atomic<int64_t> replaced_memories = 0;
+
+/// Memory in place of what there is, which what is enqueued may still use: cudaFree waits for it.
+void replace(void*& memory, int64_t& held, int64_t wanted, const char* what) {
+  if (memory != nullptr) ++replaced_memories;
+  check(cudaFree(std::exchange(memory, nullptr)), what);
+  held = 0;
+  check(cudaMalloc(&memory, static_cast<size_t>(wanted)), what);
+  held = wanted;
+}
+
+}  // namespace
 
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -88,13 +105,7 @@ void* keel_cuda_allocate_shared(CudaQueue&, int64_t bytes) {
 }
 
 void* grown(void*& memory, int64_t& bytes, int64_t wanted) {
-  if (bytes < wanted) {
-    // What is enqueued may still use the one there is: cudaFree waits for it.
-    check(cudaFree(std::exchange(memory, nullptr)), "scratch memory");
-    bytes = 0;
-    check(cudaMalloc(&memory, static_cast<size_t>(wanted)), "scratch memory");
-    bytes = wanted;
-  }
+  if (bytes < wanted) replace(memory, bytes, wanted, "scratch memory");
   return memory;
 }
 
@@ -115,14 +126,19 @@ void* keel_cuda_scratch(CudaQueue& queue, int64_t bytes) {
 }
 
 void* KeptMemory::at_least(int64_t bytes) {
-  if (bytes_ < bytes) {
-    // What is enqueued may still use the one there is: cudaFree waits for it.
-    check(cudaFree(std::exchange(memory_, nullptr)), "memory of an operation");
-    bytes_ = 0;
-    check(cudaMalloc(&memory_, static_cast<size_t>(bytes)), "memory of an operation");
-    bytes_ = bytes;
-  }
+  if (bytes_ < bytes) replace(memory_, bytes_, bytes, "memory of an operation");
   return memory_;
+}
+
+void* keel_cuda_allocate_pinned(CudaQueue&, int64_t bytes) {
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "page-locked memory of the host");
+  return memory;
+}
+
+void keel_cuda_release_pinned(CudaQueue& queue, void* memory) {
+  (void)cudaStreamSynchronize(queue.stream);
+  (void)cudaFreeHost(memory);
 }
 
 void keel_cuda_copy_to_device(CudaQueue& queue, const void* host, void* device, int64_t bytes) {
@@ -137,6 +153,72 @@ void keel_cuda_copy_to_host(CudaQueue& queue, const void* device, void* host, in
 
 void keel_cuda_zero(CudaQueue& queue, void* device, int64_t bytes) {
   check(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), queue.stream), "cudaMemset");
+}
+
+struct CudaMark {
+  cudaEvent_t event = nullptr;
+};
+
+CudaMark* keel_cuda_make_mark(CudaQueue&) {
+  auto mark = std::make_unique<CudaMark>();
+  check(cudaEventCreateWithFlags(&mark->event, cudaEventBlockingSync), "cudaEventCreate");
+  return mark.release();
+}
+
+void keel_cuda_drop_mark(CudaMark* mark) {
+  (void)cudaEventDestroy(mark->event);
+  delete mark;
+}
+
+void keel_cuda_set_mark(CudaQueue& queue, CudaMark& mark) {
+  check(cudaEventRecord(mark.event, queue.stream), "cudaEventRecord");
+}
+
+void keel_cuda_wait_for_mark(CudaMark& mark) {
+  check(cudaEventSynchronize(mark.event), "a computation");
+}
+
+double keel_cuda_seconds_between(const CudaMark& from, const CudaMark& to) {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, from.event, to.event), "cudaEventElapsedTime");
+  return 1e-3 * static_cast<double>(milliseconds);
+}
+
+struct CudaRecording {
+  cudaGraphExec_t executable = nullptr;
+  ~CudaRecording() { (void)cudaGraphExecDestroy(executable); }
+};
+
+void keel_cuda_begin_recording(CudaQueue& queue) {
+  check(cudaStreamBeginCapture(queue.stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+}
+
+CudaRecording* keel_cuda_end_recording(CudaQueue& queue) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(queue.stream, &graph), "cudaStreamEndCapture");
+  auto recording = std::make_unique<CudaRecording>();
+  const cudaError_t made = cudaGraphInstantiate(&recording->executable, graph, 0);
+  (void)cudaGraphDestroy(graph);
+  check(made, "cudaGraphInstantiate");
+  return recording.release();
+}
+
+void keel_cuda_cancel_recording(CudaQueue& queue) {
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(queue.stream, &graph) == cudaSuccess) (void)cudaGraphDestroy(graph);
+  (void)cudaGetLastError();
+}
+
+void keel_cuda_replay(CudaQueue& queue, CudaRecording& recording) {
+  check(cudaGraphLaunch(recording.executable, queue.stream), "cudaGraphLaunch");
+}
+
+void keel_cuda_drop_recording(CudaRecording* recording) {
+  delete recording;
+}
+
+int64_t keel_cuda_replaced_memories() {
+  return replaced_memories;
 }
 
 }  // namespace keel

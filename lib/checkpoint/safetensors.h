@@ -90,14 +90,20 @@ class KEEL_API SafetensorsFile {
   std::shared_ptr<const Impl> impl_;
 };
 
+/// Elements that TensorSource::produce is asked for at a time, at most.
+inline constexpr int64_t kMostProduced = int64_t{1} << 20;
+
 /// A tensor to write. Its bytes (row-major, little-endian) are the parts one after the other; nothing is copied. Or,
-/// with `produce`, what that writes into `out` for the elements from `first` on, asked for in pieces in their order.
+/// with `produce`, what that writes into `out` for the elements from `first` on, asked for in pieces in their order. What it
+/// will be asked for next `prepare`, if given, is told before the piece before that is produced and written, so that it may
+/// be fetched in that time.
 struct TensorSource {
   std::string name;
   StoredType type = StoredType::F32;
   std::vector<int64_t> shape;
   std::vector<std::span<const std::byte>> parts = {};
   std::function<void(int64_t first, std::span<std::byte> out)> produce = {};
+  std::function<void(int64_t first, int64_t count)> prepare = {};
 };
 
 /// An fp32 tensor in one piece.

@@ -256,6 +256,27 @@ TEST_F(Safetensors, ProducedBytesAreWrittenInPieces) {
   for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(values[i], static_cast<double>(i % 65521));
 }
 
+TEST_F(Safetensors, ProducersAreToldWhatComesNext) {
+  std::vector<std::string> calls;
+  const auto source = [&](const std::string& name, int64_t elements) {
+    TensorSource made{.name = name, .type = StoredType::U8, .shape = {elements}};
+    made.produce = [&calls, name](int64_t first, std::span<std::byte> out) {
+      std::ranges::fill(out, std::byte{1});
+      calls.push_back(name + std::to_string(first / kMostProduced));
+    };
+    made.prepare = [&calls, name](int64_t first, int64_t count) {
+      calls.push_back("(" + name + std::to_string(first / kMostProduced) + (count < kMostProduced ? "-)" : ")"));
+    };
+    return made;
+  };
+  const std::vector<float> values{1, 2};
+  const std::vector<TensorSource> tensors{source("c", 5), source("a", 2 * kMostProduced + 1), source("none", 0),
+                                          float_tensor("b", {2}, values)};
+  (void)write_safetensors(scratch_.file("p"), tensors);
+  EXPECT_EQ(calls, (std::vector<std::string>{"(a0)", "(a1)", "a0", "(a2-)", "a1", "(c0-)", "a2", "c0"}));
+  EXPECT_EQ(SafetensorsFile(scratch_.file("p")).tensors().size(), 4U);
+}
+
 TEST_F(Safetensors, WriterChecksBeforeItWrites) {
   const std::vector<float> a{1, 2, 3};
   const std::string path = scratch_.file("w.safetensors");

@@ -60,17 +60,47 @@ Plan make_plan(std::span<const TensorSource> tensors) {
   return plan;
 }
 
-void write_produced(const TensorSource& tensor, detail::HashedFile& file) {
-  constexpr int64_t kPiece = int64_t{1} << 20;  // elements
-  const int64_t bytes = detail::tensor_size(tensor.type, tensor.shape)->bytes;
-  const int64_t element = bits(tensor.type) / 8;
-  std::vector<std::byte> piece(std::min(bytes, kPiece * element));
-  for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(piece.size())) {
-    const std::span<std::byte> out(piece.data(), std::min<int64_t>(bytes - at, static_cast<int64_t>(piece.size())));
-    tensor.produce(at / element, out);
-    file.write(out);
+/// What is produced at a time.
+struct Piece {
+  const TensorSource* tensor;
+  int64_t first, count;
+};
+
+class ProducedPieces {
+ public:
+  explicit ProducedPieces(const Plan& plan) {
+    for (const TensorSource* tensor : plan.tensors) {
+      if (!tensor->produce) continue;
+      const int64_t elements = detail::tensor_size(tensor->type, tensor->shape)->elements;
+      for (int64_t at = 0; at < elements; at += kMostProduced) {
+        pieces_.push_back({tensor, at, std::min(kMostProduced, elements - at)});
+      }
+    }
+    prepare(0);
   }
-}
+
+  /// The pieces of a tensor; tensors come in the order of the plan.
+  void write(const TensorSource& tensor, detail::HashedFile& file) {
+    for (; next_ < pieces_.size() && pieces_[next_].tensor == &tensor; ++next_) {
+      prepare(next_ + 1);
+      const Piece& piece = pieces_[next_];
+      bytes_.resize(piece.count * bits(tensor.type) / 8);
+      tensor.produce(piece.first, bytes_);
+      file.write(bytes_);
+    }
+  }
+
+ private:
+  void prepare(size_t index) const {
+    if (index >= pieces_.size()) return;
+    const Piece& piece = pieces_[index];
+    if (piece.tensor->prepare) piece.tensor->prepare(piece.first, piece.count);
+  }
+
+  std::vector<Piece> pieces_;
+  size_t next_ = 0;
+  std::vector<std::byte> bytes_;
+};
 
 }  // namespace
 
@@ -88,8 +118,9 @@ FileRecord write_safetensors(const std::string& path, std::span<const TensorSour
   const Plan plan = make_plan(tensors);
   detail::HashedFile file(path, progress);
   file.write(plan.start);
+  ProducedPieces pieces(plan);
   for (const TensorSource* tensor : plan.tensors) {
-    if (tensor->produce) write_produced(*tensor, file);
+    pieces.write(*tensor, file);
     for (const auto& part : tensor->parts) file.write(part);
   }
   return file.finish();

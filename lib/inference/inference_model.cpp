@@ -89,6 +89,7 @@ void InferenceModel::logits(HostView<const int32_t, 1> rows, HostView<float, 2> 
   m.decoder.logits(m.parameters, m.rows.of(rows), m.logits.in_place_of(logits));
   m.logits.fetch(logits);
   m.ctx.synchronize();
+  m.logits.receive(logits);
 }
 
 void InferenceModel::loss(StepScalars& scalars) {
@@ -99,6 +100,7 @@ void InferenceModel::loss(StepScalars& scalars) {
   m.decoder.loss(m.parameters, m.flat, device);
   m.scalars.fetch(host);
   m.ctx.synchronize();
+  m.scalars.receive(host);
 }
 
 void InferenceModel::score(HostView<const int32_t, 1> rows, HostView<const int32_t, 1> targets,
@@ -109,6 +111,8 @@ void InferenceModel::score(HostView<const int32_t, 1> rows, HostView<const int32
   m.nll.fetch(nll);
   m.argmax.fetch(argmax);
   m.ctx.synchronize();
+  m.nll.receive(nll);
+  m.argmax.receive(argmax);
 }
 
 }  // namespace keel

@@ -1,7 +1,10 @@
 #include "keel/train/trainer.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "keel/base/error.h"
 #include "keel/base/rng.h"
@@ -9,10 +12,13 @@
 #include "keel/inference/inference_model.h"
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/cast/cast.h"
+#include "keel/kernels/common/recording.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
+#include "keel/kernels/memory/device_reader.h"
 #include "keel/kernels/memory/memory.h"
 #include "keel/model/parameters.h"
 #include "keel/model/skip_profile.h"
+#include "keel/train/batch_feed.h"
 
 namespace keel {
 namespace {
@@ -32,22 +38,10 @@ std::vector<AdamwSegment> adamw_segments(const ParameterLayout& layout, const Op
   return segments;
 }
 
-/// The host's copy of a micro-batch.
-struct BatchArrays {
-  std::vector<int32_t> tokens, targets, positions, cu_seqlens;
-  std::vector<float> weights;
-
-  BatchArrays(int64_t N, int64_t cu_capacity)
-      : tokens(N), targets(N), positions(N), cu_seqlens(cu_capacity), weights(N) {}
-
-  BatchBuffers buffers(int64_t N) {
-    return {.tokens = {tokens.data(), {N}},
-            .targets = {targets.data(), {N}},
-            .positions = {positions.data(), {N}},
-            .weights = {weights.data(), {N}},
-            .cu_seqlens = {cu_seqlens.data(), {static_cast<int64_t>(cu_seqlens.size())}}};
-  }
-};
+/// What the sizes of a pass over the batch follow from.
+Recording::Key key_of(const FlatBatch& batch) {
+  return {batch.tokens.extent(0), batch.cu_seqlens.extent(0)};
+}
 
 /// By the bits of the exponent: no branch, so that the loop runs at the speed of memory.
 bool all_finite(std::span<const float> values) {
@@ -73,10 +67,26 @@ struct Trainer::Impl {
   std::optional<GradientProfiler> profiler;
   std::optional<InferenceModel> sampler;
   std::vector<AdamwSegment> segments;
-  BatchArrays host;
+  std::function<bool()> interrupted;
+  BatchFeed feed;
+  std::array<Recording, 2> recordings;  // of the first micro-batch of a step and of the others
+  PinnedMemory<StepScalars> sent_scalars, fetched_scalars;
+  Mark scalars_sent;
+  struct Step {
+    int64_t t = 0;
+    StepRequest request;
+    std::vector<SequenceRef> sequences;
+    DecoderObserver observer = {};
+    bool follows = false;  ///< was begun when the one before was not collected
+  };
+  std::optional<Step> begun, to_collect;
+  Mark started;                  ///< the last step that does not follow
+  std::array<Mark, 2> finished;  ///< the last step and the one before, in turn
+  size_t last_finished = 0;
+  std::optional<DeviceReader> reader;  // of a GPU
 
   Impl(Context& context, const TrainSettings& run, const BatchReader& train_reader,
-       const BatchReader* validation_reader, std::function<bool()> interrupted)
+       const BatchReader* validation_reader, std::function<bool()> is_interrupted)
       : ctx(context),
         settings(run),
         train(train_reader),
@@ -86,42 +96,37 @@ struct Trainer::Impl {
         compute(memory.compute.count > 0 ? bf16_matrices(memory.layout, arena.at(memory.compute))
                                          : std::vector<WeightMatrix>()),
         parameters{.layout = &memory.layout,
-                   .weights = flat(memory.weights),
-                   .gradients = flat(memory.gradients),
+                   .weights = view(memory.weights),
+                   .gradients = view(memory.gradients),
                    .compute = compute},
-        decoder(ctx, settings.model, memory.decoder, arena, interrupted),
+        decoder(ctx, settings.model, memory.decoder, arena, is_interrupted),
         segments(adamw_segments(memory.layout, settings.optimizer)),
-        host(settings.micro_batch_sequences * settings.sequence_length(), memory.cu_seqlens_capacity) {
+        interrupted(std::move(is_interrupted)),
+        feed(ctx, {.tokens = view(memory.tokens),
+                   .targets = view(memory.targets),
+                   .positions = view(memory.positions),
+                   .weights = view(memory.batch_weights),
+                   .cu_seqlens = view(memory.cu_seqlens)}),
+        recordings{Recording(ctx), Recording(ctx)},
+        sent_scalars(ctx, 1),
+        fetched_scalars(ctx, 1),
+        scalars_sent(ctx),
+        started(ctx),
+        finished{Mark(ctx), Mark(ctx)} {
+    if (ctx.device() != Device::cpu) reader.emplace(ctx, kMostProduced);
     if (memory.profile) profiler.emplace(ctx, settings.model, memory.layout, decoder, *memory.profile, arena);
     if (memory.sampler) {
-      sampler.emplace(ctx, settings.model, parameters, *memory.sampler, arena, std::move(interrupted));
+      sampler.emplace(ctx, settings.model, parameters, *memory.sampler, arena, interrupted);
     }
   }
 
   template <class T>
-  View<T, 1> flat(const Region<T>& region) const {
+  View<T, 1> view(const Region<T>& region) const {
     return {arena.at(region), {region.count}};
   }
-  View<StepScalars, 1> scalars() const { return {arena.at(memory.scalars), {1}}; }
+  View<StepScalars, 1> scalars() const { return view(memory.scalars); }
 
-  template <class T>
-  View<T, 1> upload(const std::vector<T>& from, const Region<T>& to, int64_t count) {
-    const View<T, 1> device(arena.at(to), {count});
-    copy_to_device(ctx, HostView<const T, 1>(from.data(), {count}), device);
-    return device;
-  }
-
-  FlatBatch load(const BatchReader& reader, std::span<const SequenceRef> sequences) {
-    const int64_t N = static_cast<int64_t>(sequences.size()) * settings.sequence_length();
-    const BatchInfo info = reader.read(sequences, host.buffers(N));
-    return {.tokens = upload(host.tokens, memory.tokens, N),
-            .targets = upload(host.targets, memory.targets, N),
-            .positions = upload(host.positions, memory.positions, N),
-            .weights = upload(host.weights, memory.batch_weights, N),
-            .cu_seqlens = upload(host.cu_seqlens, memory.cu_seqlens, info.segments + 1)};
-  }
-
-  void set_scalars(int64_t t) {
+  StepScalars inputs(int64_t t) const {
     StepScalars s{};
     for (int c = 0; c < kParameterClasses; ++c) {
       const ClassSettings& own = settings.optimizer.classes[c];
@@ -130,19 +135,44 @@ struct Trainer::Impl {
     s.bias_correction1 = 1 - std::pow(settings.optimizer.beta1, static_cast<double>(t + 1));
     s.bias_correction2 = 1 - std::pow(settings.optimizer.beta2, static_cast<double>(t + 1));
     s.clip = settings.optimizer.clip;
-    copy_to_device(ctx, HostView<const StepScalars, 1>(&s, {1}), scalars());
+    return s;
   }
 
-  StepScalars fetch_scalars() {
-    StepScalars s;
-    copy_to_host(ctx, View<const StepScalars, 1>(scalars()), HostView<StepScalars, 1>(&s, {1}));
-    ctx.synchronize();
-    return s;
+  void send_scalars(const StepScalars& values) {
+    scalars_sent.wait();
+    sent_scalars.first(1)(0) = values;
+    enqueue_copy_to_device(ctx, sent_scalars, scalars());
+    scalars_sent.set();
+  }
+
+  /// Enqueues; they are there once finished[last_finished] is reached.
+  void fetch_scalars() {
+    enqueue_copy_to_host(ctx, View<const StepScalars, 1>(scalars()), fetched_scalars);
+    last_finished = 1 - last_finished;
+    finished[last_finished].set();
+  }
+  StepScalars fetched() {
+    finished[last_finished].wait();
+    return fetched_scalars.first(1)(0);
+  }
+
+  /// The micro-batch of the step's sequences from `first` on; false if interrupted.
+  bool add_gradients(const Step& step, int64_t first) {
+    const int64_t micro = settings.micro_batch_sequences;
+    if (interrupted && interrupted()) return false;
+    const FlatBatch batch = feed.load(train, std::span(step.sequences).subspan(first, micro));
+    const auto pass = [&] {
+      return decoder.forward_backward(parameters, batch, first > 0, scalars(), {}, step.observer);
+    };
+    const bool goes_on = step.request.profile ? pass() : recordings[first > 0 ? 1 : 0].run(key_of(batch), pass);
+    if (!goes_on) return false;
+    if (step.request.progress) step.request.progress(first + micro);
+    return true;
   }
 
   void update() {
     adamw(ctx, segments, settings.optimizer.beta1, settings.optimizer.beta2, scalars(), parameters.gradients,
-          parameters.weights, flat(memory.exp_avg), flat(memory.exp_avg_sq), flat(memory.compute));
+          parameters.weights, view(memory.exp_avg), view(memory.exp_avg_sq), view(memory.compute));
   }
 
   /// After the masters came from elsewhere.
@@ -156,29 +186,41 @@ struct Trainer::Impl {
     return {arena.at(region) + p.offset, {p.size}};
   }
 
-  /// The values of a parameter from element `first` on, as many as `out` takes.
-  void fetch(const Parameter& p, const Region<float>& region, int64_t first, std::span<float> out) const {
-    const auto count = static_cast<int64_t>(out.size());
-    copy_to_host(ctx, View<const float, 1>(values_of(p, region).slice(first, first + count)),
-                 HostView<float, 1>(out.data(), {count}));
-    ctx.synchronize();
+  /// The parameter's tensor, which passes through `reader` on a GPU.
+  TensorSource tensor(const std::string& prefix, const Parameter& p, const Region<float>& region) {
+    const View<float, 1> values = values_of(p, region);
+    if (!reader) return float_tensor(prefix + p.name, p.shape, {values.data(), static_cast<size_t>(p.size)});
+    return {.name = prefix + p.name,
+            .shape = p.shape,
+            .produce =
+                [this, values](int64_t first, std::span<std::byte> out) {
+                  const auto count = static_cast<int64_t>(out.size() / sizeof(float));
+                  std::memcpy(out.data(), reader->read(values.slice(first, first + count)).data(), out.size());
+                },
+            .prepare = [this, values](int64_t first,
+                                      int64_t count) { reader->request(values.slice(first, first + count)); }};
   }
 
-  std::vector<TensorSource> tensors(const std::string& prefix, const Region<float>& region) const {
+  std::vector<TensorSource> tensors(const std::string& prefix, const Region<float>& region) {
+    if (reader) reader->forget();
     std::vector<TensorSource> list;
-    for (const Parameter& p : memory.layout.parameters) {
-      if (ctx.device() == Device::cpu) {
-        list.push_back(
-            float_tensor(prefix + p.name, p.shape, {values_of(p, region).data(), static_cast<size_t>(p.size)}));
-        continue;
-      }
-      list.push_back({.name = prefix + p.name,
-                      .shape = p.shape,
-                      .produce = [this, &p, region](int64_t first, std::span<std::byte> out) {
-                        fetch(p, region, first, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
-                      }});
-    }
+    for (const Parameter& p : memory.layout.parameters) list.push_back(tensor(prefix, p, region));
     return list;
+  }
+
+  /// Whether all values are; those of a GPU are brought to the host.
+  bool is_finite(const View<float, 1>& values) {
+    if (!reader) return all_finite({values.data(), static_cast<size_t>(values.size())});
+    const auto part = [&](int64_t first) {
+      return View<const float, 1>(values.slice(first, std::min(first + kMostProduced, values.size())));
+    };
+    for (int64_t first = 0; first < values.size(); first += kMostProduced) {
+      if (first == 0) reader->request(part(0));
+      if (first + kMostProduced < values.size()) reader->request(part(first + kMostProduced));
+      const HostView<const float, 1> host = reader->read(part(first));
+      if (!all_finite({host.data(), static_cast<size_t>(host.size())})) return false;
+    }
+    return true;
   }
 
   /// Reads the parameters' values in `regions` from the tensors of these names before theirs. On a GPU one tensor at a
@@ -233,7 +275,7 @@ void Trainer::initialise() {
   impl_->round_weights();
   if (!residual_scheme(impl_->settings.model.residual_scheme).profiled_skip) return;
   const std::vector<SequenceRef> sequences = impl_->train.step_sequences(0, impl_->settings.micro_batch_sequences);
-  const FlatBatch batch = impl_->load(impl_->train, sequences);
+  const FlatBatch batch = impl_->feed.load(impl_->train, sequences);
   if (profile_skip_scales(impl_->ctx, impl_->decoder, impl_->parameters, batch)) return;
   throw_if_stopped();
   throw Error(ErrorKind::internal, "the profiling pass was interrupted without a signal");
@@ -249,35 +291,68 @@ void Trainer::load_optimizer(const TensorSet& tensors) {
   impl_->load(tensors, {{"exp_avg.", impl_->memory.exp_avg}, {"exp_avg_sq.", impl_->memory.exp_avg_sq}}, "");
 }
 
-std::optional<StepResult> Trainer::step(int64_t t, const StepRequest& request) {
+bool Trainer::begin(int64_t t, const StepRequest& request) {
   Impl& r = *impl_;
+  r.begun.reset();
   if (request.profile && !r.profiler) throw Error(ErrorKind::internal, "a profile of a run without profile_every");
-  const std::vector<SequenceRef> sequences = r.train.step_sequences(t, r.settings.batch_sequences);
-  const int64_t micro = r.settings.micro_batch_sequences;
-  DecoderObserver observer;
+  if (request.profile && r.to_collect && r.to_collect->request.profile) {
+    throw Error(ErrorKind::internal, "a profile of a step before that of the last one was collected");
+  }
+  Impl::Step step{.t = t, .request = request, .sequences = r.train.step_sequences(t, r.settings.batch_sequences)};
+  step.follows = r.to_collect.has_value();
+  if (!step.follows) r.started.set();
   if (request.profile) {
     r.profiler->begin();
-    observer = r.profiler->observer(r.parameters);
+    step.observer = r.profiler->observer(r.parameters);
   }
-  r.set_scalars(t);
-  for (int64_t first = 0; first < r.settings.batch_sequences; first += micro) {
-    const FlatBatch batch = r.load(r.train, std::span(sequences).subspan(first, micro));
-    if (!r.decoder.forward_backward(r.parameters, batch, first > 0, r.scalars(), {}, observer)) return std::nullopt;
-    if (request.progress) request.progress(first + micro);
+  r.send_scalars(r.inputs(t));
+  if (!r.add_gradients(step, 0)) return false;
+  r.begun = std::move(step);
+  return true;
+}
+
+bool Trainer::finish() {
+  Impl& r = *impl_;
+  if (!r.begun || r.to_collect) throw Error(ErrorKind::internal, "no step is begun, or the last one not collected");
+  Impl::Step step = std::move(*r.begun);
+  r.begun.reset();
+  const int64_t micro = r.settings.micro_batch_sequences;
+  for (int64_t first = micro; first < r.settings.batch_sequences; first += micro) {
+    if (!r.add_gradients(step, first)) return false;
   }
-  if (request.profile) r.profiler->end(r.parameters);
-  grad_norm(r.ctx, r.parameters.gradients, r.scalars(),
-            {r.arena.at(r.memory.norm_partial), {r.memory.norm_partial.count}});
+  if (step.request.profile) r.profiler->end(r.parameters);
+  grad_norm(r.ctx, r.parameters.gradients, r.scalars(), r.view(r.memory.norm_partial));
   if (r.settings.keeps_optimizer) r.update();
-  const StepScalars s = r.fetch_scalars();
+  r.fetch_scalars();
+  r.to_collect = std::move(step);
+  return true;
+}
+
+StepResult Trainer::collect() {
+  Impl& r = *impl_;
+  if (!r.to_collect) throw Error(ErrorKind::internal, "no step is finished");
+  const Impl::Step step = std::move(*r.to_collect);
+  r.to_collect.reset();
+  const StepScalars s = r.fetched();
+  const Mark& begin = step.follows ? r.finished[1 - r.last_finished] : r.started;
   StepResult result{.loss = s.loss_sum / s.weight_sum,
                     .grad_norm = s.grad_norm,
                     .learning_rate = learning_rate(r.settings.schedule, r.settings.optimizer.learning_rate,
-                                                   r.settings.optimizer.final_learning_rate, t),
+                                                   r.settings.optimizer.final_learning_rate, step.t),
+                    .seconds = r.finished[r.last_finished].seconds_since(begin),
                     .non_finite = s.non_finite != 0 && s.weight_sum > 0,
                     .empty = s.weight_sum == 0};
-  if (request.profile) result.profile = r.profiler->fetch(s.weight_sum);
+  if (step.request.profile) result.profile = r.profiler->fetch(s.weight_sum);
   return result;
+}
+
+std::optional<StepResult> Trainer::step(int64_t t, const StepRequest& request) {
+  if (!begin(t, request) || !finish()) return std::nullopt;
+  return collect();
+}
+
+bool Trainer::runs_behind() const {
+  return impl_->ctx.device() != Device::cpu;
 }
 
 std::optional<double> Trainer::validate(const std::function<bool(int64_t done, int64_t total)>& give_up) {
@@ -286,14 +361,18 @@ std::optional<double> Trainer::validate(const std::function<bool(int64_t done, i
   const std::vector<SequenceRef> sequences = r.validation->validation_sequences(tokens);
   const int64_t micro = r.settings.micro_batch_sequences;
   const int64_t count = static_cast<int64_t>(sequences.size());
-  r.set_scalars(0);
+  if (r.to_collect) throw Error(ErrorKind::internal, "a validation before the last step was collected");
+  r.begun.reset();
+  r.send_scalars({});
   for (int64_t first = 0; first < count; first += micro) {
     if (give_up && give_up(first, count)) return std::nullopt;
-    const FlatBatch batch = r.load(*r.validation, std::span(sequences).subspan(first, std::min(micro, count - first)));
+    const FlatBatch batch =
+        r.feed.load(*r.validation, std::span(sequences).subspan(first, std::min(micro, count - first)));
     if (!r.decoder.forward(r.parameters, batch)) return std::nullopt;
     r.decoder.loss(r.parameters, batch, r.scalars());
   }
-  const StepScalars s = r.fetch_scalars();
+  r.fetch_scalars();
+  const StepScalars s = r.fetched();
   if (s.weight_sum == 0) {
     throw Error(ErrorKind::format, "no target of the validation data counts: its loss mask leaves none",
                 r.validation->stream(0).shards().front().path);
@@ -325,19 +404,13 @@ std::optional<std::vector<TrainSample>> Trainer::sample(int64_t step, const std:
 }
 
 std::string Trainer::non_finite_tensor() const {
-  const Impl& r = *impl_;
+  Impl& r = *impl_;
   const std::pair<const char*, const Region<float>&> arrays[] = {
       {"", r.memory.weights}, {"exp_avg.", r.memory.exp_avg}, {"exp_avg_sq.", r.memory.exp_avg_sq}};
-  std::vector<float> values;
   for (const auto& [prefix, region] : arrays) {
+    if (r.is_finite(r.view(region))) continue;
     for (const Parameter& p : r.memory.layout.parameters) {
-      std::span<const float> host(r.values_of(p, region).data(), static_cast<size_t>(p.size));
-      if (r.ctx.device() != Device::cpu) {
-        values.resize(p.size);
-        r.fetch(p, region, 0, values);
-        host = values;
-      }
-      if (!all_finite(host)) return prefix + p.name;
+      if (!r.is_finite(r.values_of(p, region))) return prefix + p.name;
     }
   }
   return "";

@@ -22,11 +22,12 @@ namespace keel {
 
 /// What one step tells the host, fetched once at its end. Loss and norm are of the weights before the update.
 struct StepResult {
-  double loss = 0;                         ///< mean nats per target token of the global batch
-  double grad_norm = 0;                    ///< of the mean gradient, before clipping
-  double learning_rate = 0;                ///< of this step, where a class has none of its own
-  bool non_finite = false;                 ///< loss or gradient is not finite: nothing was updated
-  bool empty = false;                      ///< no target counts (all are masked): loss is NaN, nothing was updated
+  double loss = 0;           ///< mean nats per target token of the global batch
+  double grad_norm = 0;      ///< of the mean gradient, before clipping
+  double learning_rate = 0;  ///< of this step, where a class has none of its own
+  double seconds = 0;        ///< from its beginning or, if another was not collected then, from that one's end
+  bool non_finite = false;   ///< loss or gradient is not finite: nothing was updated
+  bool empty = false;        ///< no target counts (all are masked): loss is NaN, nothing was updated
   std::optional<GradientProfile> profile;  ///< of the weights before the update, where it was asked for
 };
 
@@ -56,6 +57,17 @@ class KEEL_API Trainer {
   /// those before the step, and so they are after an Error (data that can't be read).
   /// Without settings.keeps_optimizer nothing is updated. A profile changes no bit of the training.
   std::optional<StepResult> step(int64_t t, const StepRequest& request = {});
+
+  /// The parts of a step. On a GPU begin() and finish() return when their work is enqueued, so that the device need not wait
+  /// for the host: the next step may be begun before this one is collected, and finished after. begin() does the first
+  /// micro-batch, finish() the others and the update; false if interrupted. A step that was begun changes neither weights
+  /// nor optimiser state; it is given up by beginning another, and by a validation.
+  bool begin(int64_t t, const StepRequest& request = {});
+  bool finish();
+  /// Waits until the step that was finished is done.
+  StepResult collect();
+  /// True if begin() and finish() return before their work is done.
+  bool runs_behind() const;
 
   /// Mean nats per target token of the validation data; empty if interrupted, or if `give_up`, asked before each batch
   /// with the sequences done and in all, says so. Needs validation data; Error(format) if none of its targets counts.

@@ -100,7 +100,7 @@ class TrainingRun {
     if (!sampled_ && schedule_.samples(outcome_.step) && !sample()) return false;
     if (outcome_.step >= settings_.steps) return false;
     if (stopped()) return false;
-    if (save_is_due() && !save()) return false;
+    if (save_is_due(outcome_.step) && !save()) return false;
     if (has_progressed_ && time_is_up()) return false;
     return train_step();
   }
@@ -136,35 +136,56 @@ class TrainingRun {
   }
 
   bool train_step() {
-    const Stopwatch watch;
-    const std::optional<StepResult> result =
-        trainer_.step(outcome_.step, {.profile = schedule_.profiles(outcome_.step + 1)});
-    if (!result) return !stopped();
-    const double seconds = watch.seconds();
-    outcome_.train_seconds += seconds;
-    raise_product_rate(seconds);
-    if (result->non_finite) {
-      diverged(*result, seconds);
+    if (!std::exchange(is_begun_, false) && !begin(outcome_.step)) return !stopped();
+    if (!trainer_.finish()) return !stopped();
+    is_begun_ = may_begin_next() && begin_next();
+    const StepResult result = trainer_.collect();
+    outcome_.train_seconds += result.seconds;
+    raise_product_rate(result.seconds);
+    if (result.non_finite) {
+      diverged(result);
       return false;
     }
     ++outcome_.step;
     is_whole_ = false;
     has_progressed_ = true;
-    if (result->empty && empty_steps_++ == 0) {
+    if (result.empty && empty_steps_++ == 0) {
       log::warn("step {}: no target token counts (all are masked); nothing was updated", outcome_.step);
     }
-    outcome_.final_loss = result->loss;
-    outcome_.grad_norm = result->grad_norm;
+    outcome_.final_loss = result.loss;
+    outcome_.grad_norm = result.grad_norm;
     validated_ = !setup_.validation;
     sampled_ = !makes_samples();
-    if (schedule_.logs(outcome_.step)) log_step(outcome_.step, *result, seconds);
-    log_profile(outcome_.step, *result);
+    if (schedule_.logs(outcome_.step)) log_step(outcome_.step, result);
+    log_profile(outcome_.step, result);
     is_whole_ = true;
-    show_progress(*result, seconds);
+    show_progress(result);
     return true;
   }
 
-  void log_step(int64_t step, const StepResult& result, double seconds) {
+  bool begin(int64_t step) { return trainer_.begin(step, {.profile = schedule_.profiles(step + 1)}); }
+
+  /// Whether to begin the next step before this one is collected, so that a GPU does not wait for the host: unless it is known
+  /// that something comes between the two. What then comes all the same gives it up.
+  bool may_begin_next() const {
+    const int64_t next = outcome_.step + 1;
+    return trainer_.runs_behind() && next < settings_.steps && !schedule_.profiles(next) &&
+           !schedule_.profiles(next + 1) && !(setup_.validation && schedule_.validates(next)) &&
+           !(makes_samples() && schedule_.samples(next)) && !save_is_due(next) && !stop_requested() &&
+           !is_out_of_time();
+  }
+
+  /// What fails (data that cannot be read) is tried again in its turn.
+  bool begin_next() {
+    try {
+      return begin(outcome_.step + 1);
+    } catch (const std::exception& problem) {
+      log::debug("step {} cannot be begun early: {}", outcome_.step + 2, problem.what());
+      return false;
+    }
+  }
+
+  void log_step(int64_t step, const StepResult& result) {
     outcome_.peak_memory_bytes = std::max(outcome_.peak_memory_bytes, process_memory().anonymous_bytes);
     directory_.log_step({.step = step,
                          .tokens = step * settings_.tokens_per_step(),
@@ -172,7 +193,7 @@ class TrainingRun {
                          .grad_norm = result.grad_norm,
                          .learning_rate = result.learning_rate,
                          .empty = result.empty,
-                         .tokens_per_second = static_cast<double>(settings_.tokens_per_step()) / seconds,
+                         .tokens_per_second = static_cast<double>(settings_.tokens_per_step()) / result.seconds,
                          .seconds = outcome_.train_seconds,
                          .peak_memory_bytes = outcome_.peak_memory_bytes});
   }
@@ -182,8 +203,8 @@ class TrainingRun {
     directory_.log_profile(profile_line(step, step * settings_.tokens_per_step(), *result.profile));
   }
 
-  void show_progress(const StepResult& result, double seconds) {
-    smoothed_ = smoothed_ > 0 ? 0.9 * smoothed_ + 0.1 * seconds : seconds;
+  void show_progress(const StepResult& result) {
+    smoothed_ = smoothed_ > 0 ? 0.9 * smoothed_ + 0.1 * result.seconds : result.seconds;
     const double tokens_per_second = static_cast<double>(settings_.tokens_per_step()) / smoothed_;
     std::vector<ProgressField> fields;
     if (!result.empty) {
@@ -211,8 +232,8 @@ class TrainingRun {
            outcome_.product_rate;
   }
 
-  void diverged(const StepResult& result, double seconds) {
-    log_step(outcome_.step + 1, result, seconds);
+  void diverged(const StepResult& result) {
+    log_step(outcome_.step + 1, result);
     log_profile(outcome_.step + 1, result);
     give_up(outcome_.step + 1, result.learning_rate);
     // The weights of the last step are worth saving if it is the batch that they cannot take, not they themselves.
@@ -246,6 +267,7 @@ class TrainingRun {
       validated_ = true;
       return true;
     }
+    is_begun_ = false;
     const Stopwatch watch;
     const std::optional<double> loss = trainer_.validate([this](int64_t done, int64_t total) {
       const ProgressField field{"validating", 100 * static_cast<double>(done) / static_cast<double>(total), "{:.0f}%"};
@@ -269,6 +291,7 @@ class TrainingRun {
   bool makes_samples() const { return !settings_.validate.sample.prompt_ids.empty(); }
 
   bool sample() {
+    is_begun_ = false;
     const Stopwatch watch;
     const std::optional<std::vector<TrainSample>> samples =
         trainer_.sample(outcome_.step, [this] { return has_progressed_ && is_out_of_time(); });
@@ -318,11 +341,11 @@ class TrainingRun {
     return !stopped();
   }
 
-  bool save_is_due() {
-    if (outcome_.step == saved_step_) return false;
+  bool save_is_due(int64_t step) const {
+    if (step == saved_step_) return false;
     const CheckpointSettings& c = settings_.checkpoint;
-    if (c.every_steps > 0 && outcome_.step % c.every_steps == 0) return true;
-    if (std::find(c.at.begin(), c.at.end(), outcome_.step) != c.at.end()) return true;
+    if (c.every_steps > 0 && step % c.every_steps == 0) return true;
+    if (std::find(c.at.begin(), c.at.end(), step) != c.at.end()) return true;
     return c.every_seconds > 0 && since_save_.seconds() >= c.every_seconds;
   }
 
@@ -330,6 +353,7 @@ class TrainingRun {
   bool save() {
     if (outcome_.step == saved_step_) return true;
     if (weights_are_suspect_ || !is_worth_saving()) return false;
+    is_begun_ = false;
     is_whole_ = false;  // what cannot be saved now is not tried a second time
     const Stopwatch watch;
     directory_.sync();
@@ -421,6 +445,7 @@ class TrainingRun {
   int64_t saved_step_ = 0;   // step 0 needs no checkpoint: it follows from the config
   bool weights_are_suspect_ =
       false;               // they, or the validation loss, are not finite: an earlier checkpoint is worth more
+  bool is_begun_ = false;  // the next step, by trainer_.begin(), and nothing came since
   bool is_whole_ = true;   // weights and lines are those of outcome_.step, neither being changed nor lost
   bool validated_ = true;  // the validation after outcome_.step is done, or none is due
   bool sampled_ = true;    // likewise the samples

@@ -4,24 +4,19 @@
 
 #include <vector>
 
-#include "emulation.h"
+#include "backend_test_support.h"
 #include "keel/base/error.h"
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/cuda_device.h"
+#include "keel/kernels/memory/device_reader.h"
+#include "keel/kernels/memory/memory.h"
 
 namespace keel {
 namespace {
 
-const DeviceChoice kEmulated{Device::cuda, CudaBackend::emulated};
-
-ErrorKind kind_of(auto function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.kind();
-  }
-  return ErrorKind::internal;
-}
+using testing::kEmulated;
+using testing::kind_of;
+using testing::LazyStreams;
 
 TEST(CudaBackend, IsOpenedByAContext) {
   ASSERT_TRUE(has_cuda_backend(CudaBackend::emulated));
@@ -32,10 +27,7 @@ TEST(CudaBackend, IsOpenedByAContext) {
   EXPECT_STREQ(info.name, "CUDA on CPU (emulated)");
   EXPECT_EQ(info.compute_capability, 90);
   EXPECT_EQ(info.shared_bytes, 227 * 1024);
-  EXPECT_EQ(
-      info.memory_bytes,
-      static_cast<int64_t>(
-          reinterpret_cast<cuda_on_cpu::Options* (*)()>(detail::cuda_symbol("cuda_on_cpu_options"))()->memory_bytes));
+  EXPECT_EQ(info.memory_bytes, static_cast<int64_t>(testing::emulation_options().memory_bytes));
 }
 
 TEST(CudaBackend, CopiesThereAndBack) {
@@ -51,6 +43,105 @@ TEST(CudaBackend, CopiesThereAndBack) {
   ctx.synchronize();
   EXPECT_EQ(received, (std::vector<float>{1, 0, 3, 4, 5}));
   cuda::release(ctx.queue(), memory);
+}
+
+/// Two halves of what is on the device, through one place in pinned memory.
+std::vector<float> sent_through_one_place(Context& ctx, bool waits) {
+  PinnedMemory<float> staged(ctx, 2);
+  Mark sent(ctx);
+  auto* memory = static_cast<float*>(cuda::allocate(ctx.queue(), 4 * sizeof(float)));
+  for (int half = 0; half < 2; ++half) {
+    if (waits) sent.wait();
+    for (int i = 0; i < 2; ++i) staged.first(2)(i) = static_cast<float>(2 * half + i);
+    enqueue_copy_to_device(ctx, staged, View<float, 1>(memory + 2 * half, {2}));
+    sent.set();
+  }
+  std::vector<float> received(4);
+  copy_to_host(ctx, View<const float, 1>(memory, {4}), HostView<float, 1>(received.data(), {4}));
+  ctx.synchronize();
+  cuda::release(ctx.queue(), memory);
+  return received;
+}
+
+TEST(CudaBackend, PinnedMemoryIsLeftAloneUntilItsMark) {
+  Context ctx(kEmulated, 1);
+  const LazyStreams lazy;
+  EXPECT_EQ(sent_through_one_place(ctx, true), (std::vector<float>{0, 1, 2, 3}));
+  EXPECT_EQ(sent_through_one_place(ctx, false), (std::vector<float>{2, 3, 2, 3})) << "a planted bug: reused too early";
+}
+
+TEST(CudaBackend, WhatIsFetchedIsThereAtItsMark) {
+  Context ctx(kEmulated, 1);
+  const LazyStreams lazy;
+  const PinnedMemory<float> fetched(ctx, 2);
+  Mark done(ctx);
+  done.wait();
+  auto* memory = static_cast<float*>(cuda::allocate(ctx.queue(), 2 * sizeof(float)));
+  const std::vector<float> values{3, 4};
+  copy_to_device(ctx, HostView<const float, 1>(values.data(), {2}), View<float, 1>(memory, {2}));
+  enqueue_copy_to_host(ctx, View<const float, 1>(memory, {2}), fetched);
+  done.set();
+  cuda::zero(ctx.queue(), memory, 2 * sizeof(float));
+  EXPECT_EQ(fetched.first(2)(0), 0) << "a planted bug: read too early";
+  done.wait();
+  EXPECT_EQ(fetched.first(2)(0), 3);
+  EXPECT_EQ(fetched.first(2)(1), 4);
+  EXPECT_EQ(kind_of([&] { (void)fetched.first(3); }), ErrorKind::shape);
+  cuda::release(ctx.queue(), memory);
+}
+
+TEST(CudaBackend, PartsAreOnTheirWayWhileOthersAreRead) {
+  Context ctx(kEmulated, 1);
+  const LazyStreams lazy;
+  DeviceReader reader(ctx, 2);
+  auto* memory = static_cast<float*>(cuda::allocate(ctx.queue(), 6 * sizeof(float)));
+  std::vector<float> values{0, 1, 2, 3, 4, 5};
+  const auto part = [&](int64_t i) { return View<const float, 1>(memory + 2 * i, {2}); };
+  const auto read = [&](int64_t i) {
+    const HostView<const float, 1> found = reader.read(part(i));
+    return std::vector<float>{found(0), found(1)};
+  };
+  copy_to_device(ctx, HostView<const float, 1>(values.data(), {6}), View<float, 1>(memory, {6}));
+  reader.request(part(0));
+  reader.request(part(1));
+  EXPECT_EQ(read(0), (std::vector<float>{0, 1}));
+  reader.request(part(2));
+  EXPECT_EQ(read(1), (std::vector<float>{2, 3}));
+  EXPECT_EQ(read(2), (std::vector<float>{4, 5}));
+  EXPECT_EQ(read(2), (std::vector<float>{4, 5})) << "not requested";
+  reader.request(part(0));
+  values = {6, 7, 8, 9, 10, 11};
+  copy_to_device(ctx, HostView<const float, 1>(values.data(), {6}), View<float, 1>(memory, {6}));
+  EXPECT_EQ(read(0), (std::vector<float>{0, 1})) << "as it was when it was requested";
+  reader.request(part(1));
+  reader.forget();
+  EXPECT_EQ(read(1), (std::vector<float>{8, 9}));
+  EXPECT_EQ(kind_of([&] { reader.request({memory, {3}}); }), ErrorKind::shape);
+  cuda::release(ctx.queue(), memory);
+}
+
+TEST(CudaBackend, CopiesForOperationsMayBeMadeAgainAtOnce) {
+  Context ctx(kEmulated, 1);
+  const LazyStreams lazy;
+  DeviceCopy<float> first(ctx), second(ctx);
+  std::vector<float> values{1, 2, 3};
+  const HostView<const float, 1> of(values.data(), {3});
+  std::vector<float> received(3);
+  const HostView<float, 1> to(received.data(), {3});
+  const View<const float, 1> a = first.of(of);
+  const View<float, 1> b = second.in_place_of(to);
+  cuda::copy_to_host(ctx.queue(), a.data(), received.data(), 3 * sizeof(float));
+  EXPECT_EQ(received, values);
+  values = {4, 5, 6};
+  EXPECT_EQ(first.of(of).data(), a.data());
+  values = {7, 8, 9};
+  copy_to_device(ctx, HostView<const float, 1>(values.data(), {3}), b);
+  second.fetch(to);
+  cuda::copy_to_host(ctx.queue(), a.data(), values.data(), 3 * sizeof(float));
+  EXPECT_EQ(values, (std::vector<float>{4, 5, 6}));
+  ctx.synchronize();
+  second.receive(to);
+  EXPECT_EQ(received, (std::vector<float>{7, 8, 9}));
 }
 
 TEST(CudaBackend, HostSeesSharedMemory) {

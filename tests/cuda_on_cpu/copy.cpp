@@ -64,6 +64,10 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
   if (!is_stream(stream)) return refuse(cudaErrorInvalidResourceHandle, "cudaMemcpyAsync: not a stream");
   if (bytes == 0) return cudaSuccess;
   if (const cudaError_t error = check_copy(to, from, bytes, kind); error != cudaSuccess) return error;
+  if (const cudaError_t error = check_enqueue(stream); error != cudaSuccess) return error;
+  if (is_capturing(stream) && (is_pageable(to) || is_pageable(from))) {
+    return refuse_in_capture(stream, "cudaMemcpyAsync of memory that is not page-locked");
+  }
   enqueue(
       stream, [=] { move(to, from, bytes); },
       [&]() -> std::function<void()> {
@@ -80,6 +84,7 @@ cudaError_t fill(void* memory, int value, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (is_pageable(memory)) return refuse(cudaErrorInvalidValue, "cudaMemset: not memory of the device");
   if (runs_over(memory, bytes)) return refuse(cudaErrorInvalidValue, "cudaMemset: past the end of an allocation");
+  if (const cudaError_t error = check_enqueue(stream); error != cudaSuccess) return error;
   const auto run = [=] {
     const DeviceAccess access;
     std::memset(memory, value, bytes);
@@ -114,11 +119,12 @@ cudaError_t discard(void* memory, bool (*accepts)(MemoryKind), const char* funct
 using namespace cuda_on_cpu;
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  return api_call([&] { return provide(memory, bytes, MemoryKind::device, "cudaMalloc"); });
+  return api_call_outside_capture("cudaMalloc",
+                                  [&] { return provide(memory, bytes, MemoryKind::device, "cudaMalloc"); });
 }
 
 cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned flags) {
-  return api_call([&] {
+  return api_call_outside_capture("cudaMallocManaged", [&] {
     if (bytes == 0 || flags != cudaMemAttachGlobal) return refuse(cudaErrorInvalidValue, "cudaMallocManaged");
     return provide(memory, bytes, MemoryKind::managed, "cudaMallocManaged");
   });
@@ -129,7 +135,7 @@ cudaError_t cudaMallocHost(void** memory, size_t bytes) {
 }
 
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags) {
-  return api_call([&] {
+  return api_call_outside_capture("cudaHostAlloc", [&] {
     if (flags > (cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined)) {
       return refuse(cudaErrorInvalidValue, "cudaHostAlloc: flags");
     }
@@ -138,7 +144,7 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags) {
 }
 
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
-  return api_call([&] {
+  return api_call_outside_capture("cudaHostRegister", [&] {
     if (memory == nullptr || bytes == 0 || flags > cudaHostRegisterPortable) {
       return refuse(cudaErrorInvalidValue, "cudaHostRegister");
     }
@@ -148,7 +154,7 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
 }
 
 cudaError_t cudaHostUnregister(void* memory) {
-  return api_call([&] {
+  return api_call_outside_capture("cudaHostUnregister", [&] {
     synchronize_device();
     return free_allocation(memory, [](MemoryKind kind) { return kind == MemoryKind::registered; })
                ? cudaSuccess
@@ -157,14 +163,14 @@ cudaError_t cudaHostUnregister(void* memory) {
 }
 
 cudaError_t cudaFree(void* memory) {
-  return api_call([&] {
+  return api_call_outside_capture("cudaFree", [&] {
     return discard(
         memory, [](MemoryKind kind) { return kind == MemoryKind::device || kind == MemoryKind::managed; }, "cudaFree");
   });
 }
 
 cudaError_t cudaFreeHost(void* memory) {
-  return api_call([&] {
+  return api_call_outside_capture("cudaFreeHost", [&] {
     return discard(
         memory, [](MemoryKind kind) { return kind == MemoryKind::pinned; }, "cudaFreeHost");
   });
@@ -205,7 +211,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 
 // Between two places on the device it returns before it is done, as the real one does.
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  return api_call([&] {
+  return api_call_outside_capture("cudaMemcpy", [&] {
     bool waited = false;
     const cudaError_t error = copy(to, from, bytes, kind, nullptr, waited);
     const bool on_device = side_of(to) == Side::device && side_of(from) == Side::device;
@@ -219,5 +225,5 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 }
 
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
-  return api_call([&] { return fill(memory, value, bytes, nullptr); });
+  return api_call_outside_capture("cudaMemset", [&] { return fill(memory, value, bytes, nullptr); });
 }

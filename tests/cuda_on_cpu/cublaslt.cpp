@@ -389,6 +389,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   }
   const cudaError_t error = api_call([&] {
     if (!is_stream(stream)) return refuse(cudaErrorInvalidResourceHandle, "cublasLtMatmul: not a stream");
+    if (const cudaError_t error = check_enqueue(stream); error != cudaSuccess) return error;
     const auto work = [matmul, workspace, bytes = chosen.workspace_bytes] { run(matmul, workspace, bytes); };
     enqueue(stream, work, [&] { return work; });
     return cudaSuccess;

@@ -173,6 +173,7 @@ cudaError_t launch(const cudaLaunchConfig_t* config, const KernelCall& call) {
   return api_call([&] {
     if (config == nullptr) return refuse(cudaErrorInvalidValue, "launch: no configuration");
     if (const cudaError_t error = check(*config, call.kernel()); error != cudaSuccess) return error;
+    if (const cudaError_t error = check_enqueue(config->stream); error != cudaSuccess) return error;
     enqueue(
         config->stream, [&] { run_grid(call, *config); },
         [&] { return [kept = std::shared_ptr<KernelCall>(call.clone()), copy = *config] { run_grid(*kept, copy); }; });

@@ -69,6 +69,7 @@ using namespace cuda_on_cpu;
 
 void cuda_on_cpu_reset() {
   const std::lock_guard lock(api_mutex());
+  forget_graphs();
   forget_streams();
   free_all();
   forget_kernels();
@@ -217,7 +218,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  return api_call([] {
+  return api_call_outside_capture("cudaDeviceSynchronize", [] {
     synchronize_device();
     return device_error();
   });

@@ -25,8 +25,21 @@ bool is_stream(cudaStream_t stream);
 /// Eagerly: runs what comes before new work of this stream, and returns true.
 bool runs_at_once(cudaStream_t stream);
 
+/// While the stream is captured, work becomes a node of the graph in place of being run; true if it did.
+bool capture(cudaStream_t stream, const std::function<void()>& work);
+bool is_capturing(cudaStream_t stream);
+/// cudaSuccess if work may be enqueued: not into a capture that has failed, nor into the default stream where that waits for
+/// a stream that is captured.
+cudaError_t check_enqueue(cudaStream_t stream);
+/// What may not be done while a stream is captured: makes the capture fail.
+cudaError_t refuse_in_capture(cudaStream_t stream, const std::string& reason);
+/// cudaSuccess unless this thread may not wait, allocate and the like: then every capture that forbids it fails.
+cudaError_t check_no_capture(const char* function);
+
+bool is_blocking(cudaStream_t stream);
 void synchronize_device();
 void forget_streams();
+void forget_graphs();
 void forget_errors();
 void forget_kernels();
 
@@ -45,6 +58,15 @@ cudaError_t api_call(Function function) {
   if (error == cudaSuccess) error = function();
   if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
   return error;
+}
+
+/// One that may not be made while a stream is captured.
+template <class Function>
+cudaError_t api_call_outside_capture(const char* name, Function function) {
+  return api_call([&] {
+    const cudaError_t error = check_no_capture(name);
+    return error == cudaSuccess ? function() : error;
+  });
 }
 
 /// For what is called often: `run` now or, lazily, what `keep` returns in its turn.

@@ -104,8 +104,13 @@ bool is_stream(cudaStream_t stream) {
   return find(stream) != nullptr;
 }
 
+bool is_blocking(cudaStream_t stream) {
+  const Stream found = find(stream);
+  return found != nullptr && !found->non_blocking;
+}
+
 bool runs_at_once(cudaStream_t handle) {
-  if (cuda_on_cpu_options()->streams == Streams::lazy) return false;
+  if (cuda_on_cpu_options()->streams == Streams::lazy || is_capturing(handle)) return false;
   const Stream stream = find(handle);
   wait_for_others(*stream);
   stream->run_all();
@@ -113,6 +118,7 @@ bool runs_at_once(cudaStream_t handle) {
 }
 
 void enqueue(cudaStream_t handle, std::function<void()> work) {
+  if (capture(handle, work)) return;
   const Stream stream = find(handle);
   wait_for_others(*stream);
   stream->work.push_back(std::move(work));
@@ -160,6 +166,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return with_stream(handle, [&](const Stream& stream) {
     if (handle == nullptr) return no_stream();
+    if (is_capturing(handle)) return refuse_in_capture(handle, "cudaStreamDestroy");
     if (!stream->idle()) streams.destroyed.push_back(stream);
     std::erase(streams.made, stream);
     return cudaSuccess;
@@ -168,6 +175,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   return with_stream(handle, [](const Stream& stream) {
+    if (const cudaError_t error = check_no_capture("cudaStreamSynchronize"); error != cudaSuccess) return error;
     stream->run_all();
     return device_error();
   });
@@ -176,6 +184,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
 // Asked again and again it must come to an end: each question lets some work be done.
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   return with_stream(handle, [](const Stream& stream) {
+    if (const cudaError_t error = check_no_capture("cudaStreamQuery"); error != cudaSuccess) return error;
     if (stream->idle()) return device_error();
     stream->run_one();
     return cudaErrorNotReady;
@@ -186,6 +195,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   return with_stream(handle, [&](const Stream& stream) {
     if (!events.contains(event)) return no_event();
     if (flags != 0) return refuse(cudaErrorInvalidValue, "cudaStreamWaitEvent: flags");
+    if (is_capturing(handle)) return refuse(cudaErrorNotSupported, "no events in a capture of the emulation");
     if (event->pending()) wait_for(*stream, event->stream, event->position);
     return cudaSuccess;
   });
@@ -194,6 +204,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* argument) {
   return with_stream(handle, [&](const Stream&) {
     if (function == nullptr) return refuse(cudaErrorInvalidValue, "cudaLaunchHostFunc: null");
+    if (const cudaError_t error = check_enqueue(handle); error != cudaSuccess) return error;
     enqueue(handle, [function, argument] {
       in_host_function = true;
       function(argument);
@@ -231,6 +242,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
   return with_event(event, [&](CUevent_st& e) {
     const Stream stream = find(handle);
     if (stream == nullptr) return no_stream();
+    if (is_capturing(handle)) return refuse(cudaErrorNotSupported, "no events in a capture of the emulation");
+    if (const cudaError_t error = check_enqueue(handle); error != cudaSuccess) return error;
     e.time = std::make_shared<CUevent_st::Clock::time_point>();
     enqueue(handle, [time = e.time] { *time = CUevent_st::Clock::now(); });
     e.stream = stream;
@@ -241,6 +254,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return with_event(event, [](CUevent_st& e) {
+    if (const cudaError_t error = check_no_capture("cudaEventSynchronize"); error != cudaSuccess) return error;
     if (e.pending()) e.stream->run_until(e.position);
     return device_error();
   });
@@ -248,6 +262,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   return with_event(event, [](CUevent_st& e) {
+    if (const cudaError_t error = check_no_capture("cudaEventQuery"); error != cudaSuccess) return error;
     if (!e.pending()) return device_error();
     e.stream->run_one();
     return cudaErrorNotReady;

@@ -1,10 +1,15 @@
 """The tools on a GPU, which the emulated device stands for: the same numbers as on the CPU, runs that go on there and back."""
 import json
 import os
+import re
+import shutil
+import signal
+import subprocess
+import time
 import unittest
 
-from keel_files import read_lines
-from keel_tools import run
+from keel_files import read_lines, read_safetensors, write_megatron, write_safetensors
+from keel_tools import run, tool
 from test_train import TrainTest
 
 
@@ -101,6 +106,89 @@ class Emulated(TrainTest):
         self.emulated("back", ["--steps", "12", "--resume"])
         for name in ("there", "back"):
             self.assert_close(self.losses(name), self.losses("cpu"), 2e-5)
+
+    def events(self, out):
+        """events.jsonl without times and paths."""
+        kept = ("event", "step", "status", "signal", "error")
+        lines = read_lines(self.dir / out / "events.jsonl")
+        return [{k: str(v).replace(str(self.dir / out), "") for k, v in line.items() if k in kept} for line in lines]
+
+    def assert_ends_alike(self, extra, code):
+        """The run on the device ends as that on the CPU: its lines, events, messages and checkpoints. Returns its steps."""
+        said = []
+        for out, train in (("cpu", self.train), ("device", self.emulated)):
+            result = train(out, extra, code=code)
+            said.append(re.sub(rf"{self.dir}/{out}|[0-9.]+ (s|MB|kB)\b", "", result.stderr))
+        self.assertEqual(said[1], said[0])
+        self.assertEqual(self.events("device"), self.events("cpu"))
+        found, expected = self.metrics("device"), self.metrics("cpu")
+        self.assertEqual([line["step"] for line in found], [line["step"] for line in expected])
+        self.assertEqual([line.keys() for line in found], [line.keys() for line in expected])
+        kept = [sorted(p.name for p in (self.dir / out / "checkpoints").iterdir()) for out in ("device", "cpu")]
+        self.assertEqual(kept[0], kept[1])
+        return int(kept[0][-1][-8:])
+
+    def assert_is_whole_at(self, out, step):
+        """The run's last checkpoint and its lines are those of a run of so many steps that nothing disturbed."""
+        self.emulated("whole", ["--steps", step])
+        self.assertEqual(self.weights(out, step), self.weights("whole", step))
+        self.assertEqual([line for line in self.metrics(out) if "loss" in line and line["step"] <= step],
+                         [line for line in self.metrics("whole") if "loss" in line])
+
+    def test_a_run_that_diverges(self):
+        """The next step is begun on the device before the host sees that this one is not finite."""
+        write_megatron(self.dir / "data", [[(7 * i) % 60 for i in range(900)]])
+        extra = ["--set", "data.shuffle=false", "--set", "checkpoint.every_steps=100", "--steps", "20"]
+        self.emulated("start", [*extra, "--steps", "1", "--set", "optimizer.learning_rate=0"])
+        wild = ["--set", "optimizer.learning_rate=1e30", "--set", "optimizer.classes.norm.learning_rate=0"]
+        self.assert_ends_alike([*extra, *wild, "--set", "checkpoint.every_steps=1"], 5)
+
+    def test_a_batch_that_weights_cannot_take(self):
+        """Infinite where one token is met, which the fourth step sees first: what comes behind it updates nothing."""
+        write_megatron(self.dir / "data", [[(7 * i) % 60 for i in range(200)] + [60] + [(7 * i) % 60 for i in range(900)]])
+        extra = ["--set", "data.shuffle=false", "--set", "checkpoint.every_steps=100", "--set", "optimizer.weight_decay=0"]
+        self.train("first", [*extra, "--steps", "1"])
+        checkpoint, init = self.dir / "first" / "checkpoints" / "step-00000001", self.dir / "init"
+        init.mkdir()
+        shutil.copy(checkpoint / "config.json", init)
+        tensors = read_safetensors(checkpoint / "model.safetensors")
+        shape, values = tensors["model.embed_tokens.weight"]
+        values = list(values)
+        values[60 * 16:61 * 16] = [3e38] * 16
+        write_safetensors(init / "model.safetensors", {**tensors, "model.embed_tokens.weight": (shape, values)})
+        self.assertEqual(self.assert_ends_alike([*extra, "--init", init], 5), 3)
+
+    def test_data_that_turns_out_damaged(self):
+        """The seventh step cannot be read: what is begun ahead of its turn fails in its turn."""
+        write_megatron(self.dir / "data", [[(7 * i) % 61 for i in range(400)] + [61] + [(7 * i) % 61 for i in range(900)]])
+        self.assertEqual(self.assert_ends_alike(["--set", "data.shuffle=false", "--set", "validate.every_steps=100"], 3), 6)
+
+    def test_interrupted_by_a_signal(self):
+        self.emulated("uninterrupted", ["--steps", "60"])
+        for i, lines in enumerate((3, 11)):
+            out = f"stopped{i}"
+            process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments(out, [*self.DEVICE, "--steps", "60"]))],
+                                       stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            metrics = self.dir / out / "metrics.jsonl"
+            while not metrics.exists() or len(read_lines(metrics)) < lines:
+                time.sleep(0.005)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(60), 130)
+            step = self.report(out)["results"]["steps"]
+            self.assertTrue(lines - 2 <= step < 60, step)
+            self.assert_is_whole_at(out, step)
+            self.emulated(out, ["--steps", "60", "--resume"])
+            self.assertEqual(self.metrics(out), self.metrics("uninterrupted"))
+            self.assertEqual(self.weights(out, 60), self.weights("uninterrupted", 60))
+            shutil.rmtree(self.dir / "whole")
+
+    def test_limits_of_time(self):
+        self.emulated("limited", ["--steps", "100000", "--set", "train.time_limit=1"], code=7)
+        self.assert_is_whole_at("limited", self.report("limited")["results"]["steps"])
+        self.emulated("saved", ["--set", "checkpoint.every_seconds=0.02", "--set", "checkpoint.every_steps=0"])
+        self.emulated("plain")
+        self.assertEqual(self.metrics("saved"), self.metrics("plain"))
+        self.assertEqual(self.weights("saved", 12), self.weights("plain", 12))
 
     def test_profiles_and_gradients(self):
         for out, train in (("cpu", self.train), ("device", self.emulated)):

@@ -18,6 +18,7 @@
   X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                             \
   X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                    \
   X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                           \
+  X(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state")                     \
   X(cudaErrorNotReady, 600, "device not ready")                                                               \
   X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                                 \
   X(cudaErrorHostMemoryAlreadyRegistered, 712, "part or all of the requested memory range is already mapped") \
@@ -27,6 +28,12 @@
   X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                                \
   X(cudaErrorNotPermitted, 800, "operation not permitted")                                                    \
   X(cudaErrorNotSupported, 801, "operation not supported")                                                    \
+  X(cudaErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")               \
+  X(cudaErrorStreamCaptureInvalidated, 901, "operation failed due to a previous error during capture")        \
+  X(cudaErrorStreamCaptureImplicit, 906,                                                                      \
+    "operation would make the legacy stream depend on a capturing blocking stream")                           \
+  X(cudaErrorStreamCaptureWrongThread, 908,                                                                   \
+    "attempt to terminate a thread-local capture sequence from another thread")                               \
   X(cudaErrorUnknown, 999, "unknown error")
 
 #define KEEL_CUDA_ENUMERATOR(name, value, text) name = value,
@@ -130,6 +137,20 @@ struct cudaDeviceProp {
 typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
 typedef void (*cudaHostFn_t)(void* userData);
+typedef struct CUgraph_st* cudaGraph_t;
+typedef struct CUgraphExec_st* cudaGraphExec_t;
+typedef struct CUgraphNode_st* cudaGraphNode_t;
+
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeRelaxed = 2,
+};
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone = 0,
+  cudaStreamCaptureStatusActive = 1,
+  cudaStreamCaptureStatusInvalidated = 2,
+};
 
 #define cudaStreamDefault 0x00
 #define cudaStreamNonBlocking 0x01

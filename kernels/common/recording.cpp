@@ -1,0 +1,67 @@
+#include "keel/kernels/common/recording.h"
+
+#include <cstdlib>
+#include <string_view>
+
+#include "keel/base/error.h"
+#include "keel/kernels/common/cuda_device.h"
+
+namespace keel {
+namespace {
+
+bool is_switched_off() {
+  const char* asked = std::getenv("KEEL_CUDA_GRAPH");
+  return asked != nullptr && std::string_view(asked) == "0";
+}
+
+}  // namespace
+
+void Recording::Drop::operator()(CudaRecording* recording) const {
+  cuda::drop_recording(recording);
+}
+
+Recording::Recording(Context& ctx) : ctx_(ctx), is_off_(ctx.device() == Device::cpu || is_switched_off()) {}
+
+Recording::~Recording() = default;
+
+bool Recording::run(const Key& key, const std::function<bool()>& work) {
+  is_replayed_ = false;
+  if (is_off_ || ctx_.profile() != nullptr || !problem_.empty()) return work();
+  in_a_row_ = key == last_key_ ? in_a_row_ + 1 : 1;
+  last_key_ = key;
+  if (recording_ && replaced_ != cuda::replaced_memories()) recording_.reset();
+  if (recording_ && key == key_) {
+    replay();
+    return true;
+  }
+  if (in_a_row_ < wanted_) return work();
+  if (recording_) wanted_ *= 2;
+  return record(key, work);
+}
+
+void Recording::replay() {
+  cuda::replay(ctx_.queue(), *recording_);
+  is_replayed_ = true;
+}
+
+bool Recording::record(const Key& key, const std::function<bool()>& work) {
+  recording_.reset();
+  try {
+    cuda::begin_recording(ctx_.queue());
+    if (!work()) {
+      cuda::cancel_recording(ctx_.queue());
+      return false;
+    }
+    recording_.reset(cuda::end_recording(ctx_.queue()));
+  } catch (const Error& error) {
+    cuda::cancel_recording(ctx_.queue());
+    problem_ = error.what();
+    return work();
+  }
+  key_ = key;
+  replaced_ = cuda::replaced_memories();
+  replay();
+  return true;
+}
+
+}  // namespace keel

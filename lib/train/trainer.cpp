@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "keel/base/error.h"
+#include "keel/base/log.h"
 #include "keel/base/rng.h"
 #include "keel/base/signals.h"
 #include "keel/inference/inference_model.h"
@@ -70,6 +71,7 @@ struct Trainer::Impl {
   std::function<bool()> interrupted;
   BatchFeed feed;
   std::array<Recording, 2> recordings;  // of the first micro-batch of a step and of the others
+  bool problem_is_said = false;
   PinnedMemory<StepScalars> sent_scalars, fetched_scalars;
   Mark scalars_sent;
   struct Step {
@@ -164,10 +166,16 @@ struct Trainer::Impl {
     const auto pass = [&] {
       return decoder.forward_backward(parameters, batch, first > 0, scalars(), {}, step.observer);
     };
-    const bool goes_on = step.request.profile ? pass() : recordings[first > 0 ? 1 : 0].run(key_of(batch), pass);
-    if (!goes_on) return false;
+    Recording& recording = recordings[first > 0 ? 1 : 0];
+    if (!(step.request.profile ? pass() : recording.run(key_of(batch), pass))) return false;
+    say_problem(recording);
     if (step.request.progress) step.request.progress(first + micro);
     return true;
+  }
+
+  void say_problem(const Recording& recording) {
+    if (recording.problem().empty() || std::exchange(problem_is_said, true)) return;
+    log::warn("operations are enqueued one by one, which is slower than a CUDA graph of them: {}", recording.problem());
   }
 
   void update() {

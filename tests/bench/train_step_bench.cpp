@@ -4,8 +4,8 @@
 //   [--device cpu]
 // At least `steps` steps, and more until they have taken `seconds`, 50 at most; before each the products are measured.
 // --products 0 leaves that out, and the machine's limits: the peak of memory is then that of training alone. operations
-// and overhead are of the step of median time. On a GPU products are not timed (--products 0), and device_bytes is what its
-// memory lost to the run, planned_device_bytes what the plan says.
+// and overhead are of the step of median time. On a GPU products are not timed (--products 0), steps overlap as those of a
+// run do, and device_bytes is what its memory lost to the run, planned_device_bytes what the plan says.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,6 +37,20 @@ struct Measured {
   int64_t device_bytes = 0, planned_device_bytes = 0;
 };
 
+double alone_step(Trainer& trainer, int64_t t) {
+  const Stopwatch watch;
+  trainer.step(t);
+  return watch.seconds();
+}
+
+/// As a run does it: the next one is begun before this one is collected. `t` is begun, but for the first.
+double overlapped_step(Trainer& trainer, int64_t t) {
+  if (t == 1) trainer.begin(t);
+  trainer.finish();
+  trainer.begin(t + 1);
+  return trainer.collect().seconds;
+}
+
 Measured measure(Context& ctx, const TrainSettings& s, const BatchReader& reader, const nlohmann::json& a) {
   Measured found;
   OperationProfile profile;
@@ -49,10 +63,8 @@ Measured measure(Context& ctx, const TrainSettings& s, const BatchReader& reader
   for (int64_t t = 1; t <= a["steps"] || (passed < a["seconds"] && t <= kMostSteps); ++t) {
     if (a["products"] != 0) found.product_rates.push_back(measure_product_rate(ctx, s, 0.3));
     profile.clear();
-    ctx.set_profile(&profile);
-    const Stopwatch watch;
-    trainer.step(t);
-    found.step_seconds.push_back(watch.seconds());
+    if (a["products"] != 0) ctx.set_profile(&profile);
+    found.step_seconds.push_back(on_gpu ? overlapped_step(trainer, t) : alone_step(trainer, t));
     ctx.set_profile(nullptr);
     passed += found.step_seconds.back();
     found.steps.push_back({.seconds = found.step_seconds.back(), .operations = profile.totals()});

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "backend_test_support.h"
 #include "keel/base/error.h"
+#include "keel/kernels/bias/bias.h"
 #include "keel/kernels/common/context.h"
 #include "keel/kernels/common/cuda_device.h"
 #include "keel/kernels/memory/device_reader.h"
@@ -123,25 +125,22 @@ TEST(CudaBackend, PartsAreOnTheirWayWhileOthersAreRead) {
 TEST(CudaBackend, CopiesForOperationsMayBeMadeAgainAtOnce) {
   Context ctx(kEmulated, 1);
   const LazyStreams lazy;
-  DeviceCopy<float> first(ctx), second(ctx);
-  std::vector<float> values{1, 2, 3};
-  const HostView<const float, 1> of(values.data(), {3});
-  std::vector<float> received(3);
+  DeviceCopy<float> terms(ctx), sums(ctx);
+  std::vector<float> values(3), received(3);
   const HostView<float, 1> to(received.data(), {3});
-  const View<const float, 1> a = first.of(of);
-  const View<float, 1> b = second.in_place_of(to);
-  cuda::copy_to_host(ctx.queue(), a.data(), received.data(), 3 * sizeof(float));
-  EXPECT_EQ(received, values);
-  values = {4, 5, 6};
-  EXPECT_EQ(first.of(of).data(), a.data());
-  values = {7, 8, 9};
-  copy_to_device(ctx, HostView<const float, 1>(values.data(), {3}), b);
-  second.fetch(to);
-  cuda::copy_to_host(ctx.queue(), a.data(), values.data(), 3 * sizeof(float));
-  EXPECT_EQ(values, (std::vector<float>{4, 5, 6}));
+  const View<float, 1> sum = sums.in_place_of(to);
+  zero(ctx, sum);
+  for (const float value : {1.0F, 10.0F, 100.0F}) {
+    std::ranges::fill(values, value);
+    const View<const float, 1> term = terms.of(HostView<const float, 1>(values.data(), {3}));
+    add_bias(ctx, term, View<float, 2>(sum.data(), {1, 3}));
+  }
+  std::ranges::fill(values, 0);
+  sums.fetch(to);
+  EXPECT_EQ(received, (std::vector<float>{0, 0, 0})) << "on its way";
   ctx.synchronize();
-  second.receive(to);
-  EXPECT_EQ(received, (std::vector<float>{7, 8, 9}));
+  sums.receive(to);
+  EXPECT_EQ(received, (std::vector<float>{111, 111, 111}));
 }
 
 TEST(CudaBackend, HostSeesSharedMemory) {

@@ -99,15 +99,18 @@ INSTANTIATE_TEST_SUITE_P(, TrainerTest, ::testing::Values(Where::cpu, Where::dev
                          [](const auto& info) { return name_of(info.param); });
 
 TEST_P(TrainerTest, StepsThatAreBegunEarlyAreTheSame) {
-  const auto one_by_one = trainer(), overlapped = trainer();
+  const auto overlapped = trainer();
   EXPECT_EQ(overlapped->runs_behind(), GetParam() != Where::cpu);
+  std::vector<Numbers> found, expected;
   ASSERT_TRUE(overlapped->begin(0));
   for (int64_t t = 0; t < 5; ++t) {
-    SCOPED_TRACE(t);
     ASSERT_TRUE(overlapped->finish());
     ASSERT_TRUE(overlapped->begin(t + 1));
-    EXPECT_EQ(numbers(overlapped->collect()), numbers(*one_by_one->step(t)));
+    found.push_back(numbers(overlapped->collect()));
   }
+  const auto one_by_one = trainer();
+  for (int64_t t = 0; t < 5; ++t) expected.push_back(numbers(*one_by_one->step(t)));
+  EXPECT_EQ(found, expected);
   EXPECT_EQ(state(*overlapped), state(*one_by_one)) << "the sixth is begun, and has changed nothing";
 }
 

@@ -128,24 +128,23 @@ class Emulated(TrainTest):
         self.assertEqual(kept[0], kept[1])
         return int(kept[0][-1][-8:])
 
-    def assert_is_whole_at(self, out, step):
+    def assert_is_whole_at(self, out, step, extra=()):
         """The run's last checkpoint and its lines are those of a run of so many steps that nothing disturbed."""
-        self.emulated("whole", ["--steps", step])
-        self.assertEqual(self.weights(out, step), self.weights("whole", step))
+        self.emulated("whole", [*extra, "--steps", step])
+        self.assertTrue(self.weights(out, step) == self.weights("whole", step), out)  # no difference of bytes is shown
         self.assertEqual([line for line in self.metrics(out) if "loss" in line and line["step"] <= step],
                          [line for line in self.metrics("whole") if "loss" in line])
 
     def test_a_run_that_diverges(self):
         """The next step is begun on the device before the host sees that this one is not finite."""
         write_megatron(self.dir / "data", [[(7 * i) % 60 for i in range(900)]])
-        extra = ["--set", "data.shuffle=false", "--set", "checkpoint.every_steps=100", "--steps", "20"]
-        self.emulated("start", [*extra, "--steps", "1", "--set", "optimizer.learning_rate=0"])
         wild = ["--set", "optimizer.learning_rate=1e30", "--set", "optimizer.classes.norm.learning_rate=0"]
-        self.assert_ends_alike([*extra, *wild, "--set", "checkpoint.every_steps=1"], 5)
+        self.assert_ends_alike(["--set", "data.shuffle=false", *wild, "--set", "checkpoint.every_steps=1"], 5)
 
     def test_a_batch_that_weights_cannot_take(self):
         """Infinite where one token is met, which the fourth step sees first: what comes behind it updates nothing."""
         write_megatron(self.dir / "data", [[(7 * i) % 60 for i in range(200)] + [60] + [(7 * i) % 60 for i in range(900)]])
+        write_megatron(self.dir / "val", [[(7 * i) % 60 for i in range(200)]])
         extra = ["--set", "data.shuffle=false", "--set", "checkpoint.every_steps=100", "--set", "optimizer.weight_decay=0"]
         self.train("first", [*extra, "--steps", "1"])
         checkpoint, init = self.dir / "first" / "checkpoints" / "step-00000001", self.dir / "init"
@@ -156,7 +155,9 @@ class Emulated(TrainTest):
         values = list(values)
         values[60 * 16:61 * 16] = [3e38] * 16
         write_safetensors(init / "model.safetensors", {**tensors, "model.embed_tokens.weight": (shape, values)})
-        self.assertEqual(self.assert_ends_alike([*extra, "--init", init], 5), 3)
+        extra += ["--init", init]
+        self.assertEqual(self.assert_ends_alike(extra, 5), 3)
+        self.assert_is_whole_at("device", 3, extra)
 
     def test_data_that_turns_out_damaged(self):
         """The seventh step cannot be read: what is begun ahead of its turn fails in its turn."""
@@ -164,31 +165,34 @@ class Emulated(TrainTest):
         self.assertEqual(self.assert_ends_alike(["--set", "data.shuffle=false", "--set", "validate.every_steps=100"], 3), 6)
 
     def test_interrupted_by_a_signal(self):
-        self.emulated("uninterrupted", ["--steps", "60"])
-        for i, lines in enumerate((3, 11)):
-            out = f"stopped{i}"
-            process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments(out, [*self.DEVICE, "--steps", "60"]))],
-                                       stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.emulated("uninterrupted", ["--steps", "30"])
+        for lines, delay, graph in ((3, 0, "1"), (9, 0.004, "0")):  # within a pass, where it is no graph
+            out = f"stopped{lines}"
+            process = subprocess.Popen([tool("keel-train"), *map(str, self.arguments(out, [*self.DEVICE, "--steps", "30"]))],
+                                       stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                       env={**os.environ, "KEEL_CUDA_GRAPH": graph})
             metrics = self.dir / out / "metrics.jsonl"
-            while not metrics.exists() or len(read_lines(metrics)) < lines:
-                time.sleep(0.005)
+            while process.poll() is None and (not metrics.exists() or len(read_lines(metrics)) < lines):
+                time.sleep(0.001)
+            time.sleep(delay)
             process.send_signal(signal.SIGINT)
             self.assertEqual(process.wait(60), 130)
             step = self.report(out)["results"]["steps"]
-            self.assertTrue(lines - 2 <= step < 60, step)
+            self.assertTrue(lines - 2 <= step < 30, step)
             self.assert_is_whole_at(out, step)
-            self.emulated(out, ["--steps", "60", "--resume"])
+            self.emulated(out, ["--steps", "30", "--resume"])
             self.assertEqual(self.metrics(out), self.metrics("uninterrupted"))
-            self.assertEqual(self.weights(out, 60), self.weights("uninterrupted", 60))
+            self.assertTrue(self.weights(out, 30) == self.weights("uninterrupted", 30))
             shutil.rmtree(self.dir / "whole")
 
     def test_limits_of_time(self):
         self.emulated("limited", ["--steps", "100000", "--set", "train.time_limit=1"], code=7)
         self.assert_is_whole_at("limited", self.report("limited")["results"]["steps"])
-        self.emulated("saved", ["--set", "checkpoint.every_seconds=0.02", "--set", "checkpoint.every_steps=0"])
+        self.emulated("saved", ["--set", "checkpoint.every_minutes=0.0003", "--set", "checkpoint.every_steps=1000"])
+        self.assertGreater(len([event for event in self.events("saved") if event["event"] == "save"]), 1)
         self.emulated("plain")
         self.assertEqual(self.metrics("saved"), self.metrics("plain"))
-        self.assertEqual(self.weights("saved", 12), self.weights("plain", 12))
+        self.assertTrue(self.weights("saved", 12) == self.weights("plain", 12))
 
     def test_profiles_and_gradients(self):
         for out, train in (("cpu", self.train), ("device", self.emulated)):

@@ -185,6 +185,11 @@ void attention(Context& context, View<const float, 3> q, const KeysValues& kv, V
   check_rows("values", kv.values, rows, sizes.kv_heads, sizes.head_dim);
   check_rows("out", out, sizes.tokens, sizes.heads, sizes.head_dim);
   if (lse) check_dense("lse", lse, sizes.heads, sizes.tokens);
+void expect_attention(OperationMemory& memory, const AttentionExtents& z) {
+  const int64_t few = z.most_keys > 0 ? cuda_few_rows_bytes(z.sequences, z.kv_heads, z.head_dim, z.most_keys) : 0;
+  memory.expect(OperationMemory::scratch, few + cuda_query_copy_bytes(z.tokens, z.heads, z.head_dim, sizeof(float)));
+}
+
   if (paged) check_pages(kv, cu_seqlens, context.device() == Device::cpu);
   if (context.device() == Device::cuda) return forward_on_device(context, sizes, q, kv, out, lse);
   if (sizes.attending() == 0) return;

@@ -2,9 +2,11 @@
 
 // CUDA code of attention.h, for arguments that attention.cpp has checked, as far as the host sees them.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "keel/kernels/common/bf16.h"
+#include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/cuda_backend.h"
 
 namespace keel {
@@ -31,6 +33,26 @@ struct CudaPages {
 };
 
 template <class T>
+/// Sequences in pages with at most kCudaFewRows rows (queries times query heads of a kv head): the keys of each go to so
+/// many blocks at most, in spans of so many at least, and what these leave waits in scratch, of so many sequences at a time.
+inline constexpr int kCudaFewRows = 8, kCudaKeySplits = 16, kCudaLeastSpan = 256;
+inline constexpr int64_t kCudaSequencesAtOnce = 128;
+
+inline int cuda_key_splits(int64_t most_keys) {
+  return static_cast<int>(std::clamp<int64_t>(chunk_count(most_keys, kCudaLeastSpan), 1, kCudaKeySplits));
+}
+/// Of each row the sums of a span and two numbers more.
+inline int64_t cuda_few_rows_bytes(int64_t sequences, int64_t kv_heads, int64_t head_dim, int64_t most_keys) {
+  return std::min(sequences, kCudaSequencesAtOnce) * kv_heads * cuda_key_splits(most_keys) * kCudaFewRows *
+         (head_dim + 2) * static_cast<int64_t>(sizeof(float));
+}
+
+/// Several blocks read a row of queries where it has more columns than this: a copy, as its output may take its place.
+inline constexpr int64_t kCudaMostColumns = 256;
+inline int64_t cuda_query_copy_bytes(int64_t tokens, int64_t heads, int64_t head_dim, int64_t element_bytes) {
+  return head_dim > kCudaMostColumns ? tokens * heads * head_dim * element_bytes : 0;
+}
+
 struct CudaAttentionForward {
   CudaAttentionSizes sizes;
   CudaHeadRows<const T> q, k, v;

@@ -8,6 +8,7 @@
 #include "keel/kernels/cross_entropy/cross_entropy.h"
 #include "keel/kernels/embedding/embedding.h"
 #include "keel/kernels/linear/linear.h"
+#include "keel/kernels/matmul/matmul.h"
 #include "keel/kernels/memory/memory.h"
 #include "keel/model/decoder_pass.h"
 
@@ -78,6 +79,12 @@ DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublay
   plan.logits_rows = logits_rows(config.vocab_size, options.max_tokens);
   plan.logits = arena.add<float>(MemoryKind::workspace, plan.logits_rows * config.vocab_size);
   plan.logit_inputs = arena.add<float>(MemoryKind::workspace, options.logit_rows * config.hidden_size);
+  expect_linear(arena.beside(), WeightType::fp32, config.vocab_size, config.hidden_size, options.max_tokens);
+  expect_cross_entropy(arena.beside(), options.max_tokens);
+  if (options.training) {
+    expect_matmul(arena.beside());
+    expect_embedding_backward(arena.beside(), options.max_tokens);
+  }
   return plan;
 }
 

@@ -34,5 +34,7 @@ struct Options {
 // By these names also in libkeel_cuda_emulated.so (keel::detail::cuda_symbol). Change options between launches only;
 // guard and memory_bytes before the first allocation.
 extern "C" __attribute__((visibility("default"))) cuda_on_cpu::Options* cuda_on_cpu_options();
+/// Bytes of the device that were asked for and not freed.
+extern "C" __attribute__((visibility("default"))) int64_t cuda_on_cpu_allocated_bytes();
 /// As a new process would find the device: no error, no stream or event, no memory. For tests of what goes wrong.
 extern "C" __attribute__((visibility("default"))) void cuda_on_cpu_reset();

@@ -159,6 +159,15 @@ size_t device_bytes_in_use() {
 }
 
 void free_all() {
+size_t device_bytes_asked_for() {
+  size_t sum = 0;
+  for (const auto& [base, allocation] : allocations) {
+    const bool is_of_device = allocation.kind == MemoryKind::device || allocation.kind == MemoryKind::managed;
+    if (is_of_device) sum += allocation.bytes;
+  }
+  return sum;
+}
+
   for (const auto& [base, allocation] : allocations) give_back(allocation);
   allocations.clear();
 }

@@ -8,6 +8,7 @@
 #include "keel/base/error.h"
 #include "keel/kernels/attention/attention_cpu.h"
 #include "keel/kernels/attention/attention_cuda.h"
+#include "keel/kernels/attention/attention_pairs.h"
 #include "keel/kernels/common/operation_profile.h"
 
 namespace keel {
@@ -122,12 +123,7 @@ CudaHeadRows<T> device_rows_of(const View<T, 3>& x) {
 double score_flops(const AttentionSizes& z, const int32_t* kv_lengths) {
   double pairs = 0;
   for (int64_t s = 0; s < z.sequences; ++s) {
-    const int64_t keys = key_count(z, kv_lengths, s), queries = z.cu_seqlens[s + 1] - z.cu_seqlens[s];
-    // Query i of the last `queries` of `keys` tokens sees min(keys - queries + i + 1, window).
-    const int64_t reach = z.window > 0 ? z.window : keys, first = keys - queries + 1;
-    const int64_t growing = std::clamp<int64_t>(reach - first, 0, queries);
-    pairs += static_cast<double>(growing) * (static_cast<double>(first) + static_cast<double>(growing - 1) / 2) +
-             static_cast<double>(queries - growing) * static_cast<double>(reach);
+    pairs += attention_pairs(z.cu_seqlens[s + 1] - z.cu_seqlens[s], key_count(z, kv_lengths, s), z.window);
   }
   return pairs * static_cast<double>(z.heads * z.head_dim);
 }
@@ -148,12 +144,25 @@ void give_scratch(Context& context, AttentionSizes& sizes, int64_t floats) {
       static_cast<float*>(context.scratch(sizes.threads.count * floats * static_cast<int64_t>(sizeof(float))));
 }
 
+/// What it has to do follows from the lengths of the sequences, which only the device knows. `terms`: how often each
+/// element of a query's or key's heads counts.
+void count_on_device(Context& context, const char* name, const AttentionSizes& z, const int32_t* kv_lengths,
+                     CudaAttentionTerms terms) {
+  if (context.profile() == nullptr) return;
+  const auto of_queries = static_cast<double>(z.heads * z.head_dim),
+             of_keys = static_cast<double>(z.kv_heads * z.head_dim);
+  terms.flops_of_pair *= of_queries;
+  terms.bytes_of_query *= of_queries * sizeof(float);
+  terms.bytes_of_key *= of_keys * sizeof(float);
+  cuda::attention_cost(context.queue(), on_device(z), kv_lengths, terms, context.profile()->cost_on_device(name));
+}
+
 void forward_on_device(Context& context, const AttentionSizes& sizes, const View<const float, 3>& q,
                        const KeysValues& kv, const View<float, 3>& out, const View<float, 2>& lse) {
   const bool paged = static_cast<bool>(kv.page_table);
-  // How long sequences are is not known here: no arithmetic is counted, and of keys in pages no memory.
-  const double of_keys = paged ? 0 : bytes_of(kv.keys) + bytes_of(kv.values);
-  const OperationScope scope(context, "attention", {.flops = 0, .bytes = 2 * bytes_of(q) + of_keys});
+  count_on_device(context, "attention", sizes, paged ? kv.kv_lengths.data() : nullptr,
+                  {.flops_of_pair = 4, .bytes_of_query = 2, .bytes_of_key = 2});
+  const OperationScope scope(context, "attention", {});
   cuda::attention_forward(context.queue(), {.sizes = on_device(sizes),
                                             .q = device_rows_of(q),
                                             .k = device_rows_of(kv.keys),
@@ -176,6 +185,11 @@ int64_t attention_memory(const Context& context, int64_t head_dim) {
   return context.threads() * std::max(forward, backward) * static_cast<int64_t>(sizeof(float));
 }
 
+void expect_attention(OperationMemory& memory, const AttentionExtents& z) {
+  const int64_t few = z.most_keys > 0 ? cuda_few_rows_bytes(z.sequences, z.kv_heads, z.head_dim, z.most_keys) : 0;
+  memory.expect(OperationMemory::scratch, few + cuda_query_copy_bytes(z.tokens, z.heads, z.head_dim, sizeof(float)));
+}
+
 void attention(Context& context, View<const float, 3> q, const KeysValues& kv, View<const int32_t, 1> cu_seqlens,
                float scale, int64_t window, View<float, 3> out, View<float, 2> lse) {
   AttentionSizes sizes = checked_sizes(context, q, kv.keys, cu_seqlens, scale, window);
@@ -185,11 +199,6 @@ void attention(Context& context, View<const float, 3> q, const KeysValues& kv, V
   check_rows("values", kv.values, rows, sizes.kv_heads, sizes.head_dim);
   check_rows("out", out, sizes.tokens, sizes.heads, sizes.head_dim);
   if (lse) check_dense("lse", lse, sizes.heads, sizes.tokens);
-void expect_attention(OperationMemory& memory, const AttentionExtents& z) {
-  const int64_t few = z.most_keys > 0 ? cuda_few_rows_bytes(z.sequences, z.kv_heads, z.head_dim, z.most_keys) : 0;
-  memory.expect(OperationMemory::scratch, few + cuda_query_copy_bytes(z.tokens, z.heads, z.head_dim, sizeof(float)));
-}
-
   if (paged) check_pages(kv, cu_seqlens, context.device() == Device::cpu);
   if (context.device() == Device::cuda) return forward_on_device(context, sizes, q, kv, out, lse);
   if (sizes.attending() == 0) return;
@@ -226,9 +235,9 @@ void attention_backward(Context& context, View<const float, 3> d_out, View<const
   check_dense("lse", lse, sizes.heads, sizes.tokens);
   check_dense("delta", delta, sizes.heads, sizes.tokens);
   if (context.device() == Device::cuda) {
-    // How long sequences are is not known here: no arithmetic is counted.
-    const OperationScope scope(context, "attention backward",
-                               {.flops = 0, .bytes = 4 * bytes_of(q) + 2 * bytes_of(k) + 2 * bytes_of(v)});
+    count_on_device(context, "attention backward", sizes, nullptr,
+                    {.flops_of_pair = 10, .bytes_of_query = 4, .bytes_of_key = 4});
+    const OperationScope scope(context, "attention backward", {});
     return cuda::attention_backward(context.queue(), {.sizes = on_device(sizes),
                                                       .d_out = device_rows_of(d_out),
                                                       .q = device_rows_of(q),

@@ -8,6 +8,7 @@
 #include "keel/kernels/common/bf16.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/cuda_backend.h"
+#include "keel/kernels/common/operation_cost.h"
 
 namespace keel {
 
@@ -32,7 +33,6 @@ struct CudaPages {
   int64_t most_keys;  ///< that the pages of a sequence hold
 };
 
-template <class T>
 /// Sequences in pages with at most kCudaFewRows rows (queries times query heads of a kv head): the keys of each go to so
 /// many blocks at most, in spans of so many at least, and what these leave waits in scratch, of so many sequences at a time.
 inline constexpr int kCudaFewRows = 8, kCudaKeySplits = 16, kCudaLeastSpan = 256;
@@ -53,6 +53,7 @@ inline int64_t cuda_query_copy_bytes(int64_t tokens, int64_t heads, int64_t head
   return head_dim > kCudaMostColumns ? tokens * heads * head_dim * element_bytes : 0;
 }
 
+template <class T>
 struct CudaAttentionForward {
   CudaAttentionSizes sizes;
   CudaHeadRows<const T> q, k, v;
@@ -69,6 +70,14 @@ struct CudaAttentionBackward {
   const float* lse;  ///< [heads, tokens]
   float* delta;      ///< [heads, tokens]
 };
+
+/// What a pair of a query and a key that it sees, a query and a key count for, all heads together.
+struct CudaAttentionTerms {
+  double flops_of_pair = 0, bytes_of_query = 0, bytes_of_key = 0;
+};
+/// Adds what attention over these sequences has to do. kv_lengths null: as many keys as queries.
+KEEL_CUDA_FUNCTION(void, attention_cost, CudaQueue&, const CudaAttentionSizes&, const int32_t* kv_lengths,
+                   const CudaAttentionTerms&, OperationCost*)
 
 KEEL_CUDA_FUNCTION(void, attention_forward, CudaQueue&, const CudaAttentionForward<float>&)
 KEEL_CUDA_FUNCTION(void, attention_backward, CudaQueue&, const CudaAttentionBackward<float>&)

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "keel/kernels/common/cuda_backend.h"
+#include "keel/kernels/common/operation_cost.h"
 
 namespace keel {
 
@@ -39,5 +40,14 @@ KEEL_CUDA_FUNCTION(void, copy_to_device, CudaQueue&, const void*, void*, int64_t
 /// Enqueued; the host's copy is complete after synchronize.
 KEEL_CUDA_FUNCTION(void, copy_to_host, CudaQueue&, const void*, void*, int64_t)
 KEEL_CUDA_FUNCTION(void, zero, CudaQueue&, void*, int64_t)
+
+/// Enqueues a note of the time, and returns its number.
+KEEL_CUDA_FUNCTION(int64_t, mark_time, CudaQueue&)
+/// Seconds between two notes; waits for them. Their numbers may be given out again then.
+KEEL_CUDA_FUNCTION(double, seconds_between, CudaQueue&, int64_t begin, int64_t end)
+
+/// Memory for the costs that operations count on the device (OperationProfile::cost_on_device), kept.
+inline constexpr int64_t kCostsOnDevice = 4;
+KEEL_CUDA_FUNCTION(OperationCost*, costs_on_device, CudaQueue&)
 
 }  // namespace keel

@@ -16,7 +16,7 @@
 namespace cuda_on_cpu {
 namespace {
 
-constexpr size_t kPage = 4096;
+constexpr size_t kPage = 4096, kLarge = size_t{4} << 20;
 
 /// Addresses for device memory. What is freed is not used again before the end is reached, so that late use shows.
 struct AddressSpace {
@@ -94,6 +94,7 @@ char* allocate_pages(size_t bytes, MemoryKind kind, size_t& mapped) {
   char* base = take_addresses(mapped);
   if (base == nullptr || mprotect(base, mapped, PROT_READ | PROT_WRITE) != 0) return nullptr;
   in_use += mapped;
+  if (mapped >= kLarge) madvise(base, mapped, MADV_HUGEPAGE);  // it is touched whole at once
   unpoison(base, bytes);
   fill_with_nan(base, bytes);
   poison(base + bytes, mapped - bytes + kPage);
@@ -158,7 +159,6 @@ size_t device_bytes_in_use() {
   return in_use;
 }
 
-void free_all() {
 size_t device_bytes_asked_for() {
   size_t sum = 0;
   for (const auto& [base, allocation] : allocations) {
@@ -168,6 +168,7 @@ size_t device_bytes_asked_for() {
   return sum;
 }
 
+void free_all() {
   for (const auto& [base, allocation] : allocations) give_back(allocation);
   allocations.clear();
 }

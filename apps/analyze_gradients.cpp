@@ -92,11 +92,11 @@ int run_gradients(const Options& options) {
   const AnalysisOutput output = find_outputs(options, inputs_of(options));
   if (output.is_finished) return kExitOk;
   Report report("keel.analyze.gradients/1", "keel-analyze", options.arguments());
-  const GradientSetup setup = prepare_gradients(question);
+  Context ctx(device, threads_of(options));
+  const GradientSetup setup = prepare_gradients(ctx, question);
   for (const ReportInput& input : report_inputs(setup.run)) report.add_input(input);
   const std::string config_file = options.find_text("--config").value_or("");
   if (std::filesystem::is_regular_file(config_file)) report.add_input_file(config_file);
-  Context ctx(device, threads_of(options));
   const GradientAnalysis analysis = analyze_gradients(ctx, setup, *make_progress(options));
   report.config() = setup.config.to_json();
   report.results() = analysis.results;

@@ -2,14 +2,25 @@
 
 #include <fmt/format.h>
 
+#include "keel/base/error.h"
+#include "keel/base/log.h"
 #include "keel/base/process.h"
 
 namespace keel {
 namespace {
 
+/// Where this build and the machine have what it takes but CUDA does not come up, the CPU in its place is worth a warning.
 bool gpu_is_usable() {
   if (!has_cuda_backend(CudaBackend::device) || host_info().gpus.empty()) return false;
-  return cuda_device_count() > 0;
+  try {
+    open_cuda_backend(CudaBackend::device);
+  } catch (const Error& error) {
+    log::warn("the GPU is not used: {}", error.what());
+    return false;
+  }
+  if (cuda_device_count() > 0) return true;
+  log::warn("the GPU is not used: CUDA finds none that it can use; see --doctor");
+  return false;
 }
 
 }  // namespace

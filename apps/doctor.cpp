@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,11 @@
 #include "keel/base/process.h"
 #include "keel/base/quantity.h"
 #include "keel/base/version.h"
+#include "keel/kernels/common/context.h"
+#include "keel/kernels/common/cuda_device.h"
 #include "keel/kernels/common/isa.h"
+#include "keel/kernels/matmul/matmul.h"
+#include "keel/kernels/memory/memory.h"
 
 namespace keel {
 namespace {
@@ -116,12 +121,13 @@ void advise_on_instruction_sets(Json& list) {
 #endif
 }
 
-Json advice(const HostInfo& host, int devices, int threads) {
+/// `devices`: that CUDA can use; none where it was not asked.
+Json advice(const HostInfo& host, std::optional<int> devices, int threads) {
   Json list = Json::array();
   advise_on_instruction_sets(list);
   if (!host.gpus.empty() && !has_cuda_backend(CudaBackend::device)) {
     list.push_back("this build has no CUDA backend (libkeel_cuda.so): the GPUs are not used");
-  } else if (!host.gpus.empty() && devices == 0) {
+  } else if (!host.gpus.empty() && devices && *devices == 0) {
     list.push_back("CUDA cannot use the GPUs here: see that its driver is new enough and its libraries are found");
   }
   if (threads < host.cores)
@@ -135,11 +141,68 @@ Json advice(const HostInfo& host, int devices, int threads) {
   return list;
 }
 
+/// C = A B of small whole numbers, which every type that a GPU multiplies in gives exactly.
+bool multiplies_rightly(Context& ctx) {
+  constexpr int64_t n = 64;
+  std::vector<float> a(n * n), b(n * n), c(n * n);
+  for (int64_t i = 0; i < n * n; ++i) {
+    a[i] = static_cast<float>(i % 5);
+    b[i] = static_cast<float>(i % 7 - 3);
+  }
+  DeviceCopy<float> on_device[3] = {DeviceCopy<float>(ctx), DeviceCopy<float>(ctx), DeviceCopy<float>(ctx)};
+  const HostView<float, 2> result(c.data(), {n, n});
+  matmul(ctx, on_device[0].of(HostView<const float, 2>(a.data(), {n, n})),
+         on_device[1].of(HostView<const float, 2>(b.data(), {n, n})), on_device[2].in_place_of(result));
+  on_device[2].fetch(result);
+  ctx.synchronize();
+  for (int64_t row = 0; row < n; ++row) {
+    for (int64_t column = 0; column < n; ++column) {
+      float expected = 0;
+      for (int64_t k = 0; k < n; ++k) expected += a[row * n + k] * b[k * n + column];
+      if (c[row * n + column] != expected) return false;
+    }
+  }
+  return true;
+}
+
+/// Null for the CPU. Else what came of opening the GPU, multiplying on it and fetching what it made.
+Json try_device(const DeviceChoice& choice) {
+  if (choice.device == Device::cpu) return nullptr;
+  Json json{{"works", false}};
+  try {
+    Context ctx(choice, 1);
+    const CudaDeviceInfo info = cuda::device_info(ctx.queue());
+    json["name"] = info.name;
+    json["compute_capability"] = fmt::format("{}.{}", info.compute_capability / 10, info.compute_capability % 10);
+    json["memory_bytes"] = info.memory_bytes;
+    json["free_bytes"] = info.free_bytes;
+    json["works"] = multiplies_rightly(ctx);
+    if (!json["works"].get<bool>()) json["error"] = "a matrix product came out wrong";
+  } catch (const Error& error) {
+    json["error"] = error.what();
+  }
+  return json;
+}
+
+std::string text_of_trial(const Json& trial) {
+  const std::string what =
+      trial.contains("name")
+          ? fmt::format("{}, compute capability {}, {} of {} free: ", trial["name"].get<std::string>(),
+                        trial["compute_capability"].get<std::string>(),
+                        format_bytes(trial["free_bytes"].get<int64_t>()),
+                        format_bytes(trial["memory_bytes"].get<int64_t>()))
+          : "";
+  return what + (trial["works"].get<bool>() ? "it works" : "does not work: " + trial["error"].get<std::string>());
+}
+
 }  // namespace
 
 int doctor(const DeviceChoice& choice, bool as_json, int threads) {
   const HostInfo host = host_info();
-  const int devices = host.gpus.empty() ? 0 : cuda_device_count();
+  // A process uses one backend.
+  const bool is_emulated = choice.device == Device::cuda && choice.backend == CudaBackend::emulated;
+  std::optional<int> devices;
+  if (!is_emulated) devices = host.gpus.empty() ? 0 : cuda_device_count();
   Json json;
   json["version"] = version();
   json["cpu"] = host.cpu;
@@ -156,10 +219,11 @@ int doctor(const DeviceChoice& choice, bool as_json, int threads) {
   json["gpu_driver"] = host.gpu_driver.empty() ? Json(nullptr) : Json(host.gpu_driver);
   json["cuda"] = has_cuda_backend(CudaBackend::device) ? "built in" : "not built in";
   json["cuda_emulated"] = has_cuda_backend(CudaBackend::emulated) ? "built in" : "not built in";
-  json["cuda_devices"] = devices;
+  json["cuda_devices"] = devices ? Json(*devices) : Json(nullptr);
   json["libraries"] = {{"oneDNN", dnnl_version()}};
   json["free_disk_bytes"] = free_disk_bytes(".");
   json["device"] = to_string(choice);
+  json["device_trial"] = try_device(choice);
   json["advice"] = advice(host, devices, threads);
   if (as_json) {
     write_stdout(json_text(json, 2) + "\n");
@@ -178,10 +242,11 @@ int doctor(const DeviceChoice& choice, bool as_json, int threads) {
   row("gpu driver", host.gpu_driver.empty() ? "none found" : host.gpu_driver);
   row("cuda backend", fmt::format("{}; emulated on the CPU, for tests: {}", json["cuda"].get<std::string>(),
                                   json["cuda_emulated"].get<std::string>()));
-  if (!host.gpus.empty()) row("cuda can use", fmt::format("{} of them", devices));
+  if (!host.gpus.empty() && devices) row("cuda can use", fmt::format("{} of them", *devices));
   row("oneDNN", fmt::format("{}, products for {}", dnnl_version(), dnnl_instruction_set()));
   row("free disk here", format_bytes(free_disk_bytes(".")));
   row("would run on", to_string(choice));
+  if (!json["device_trial"].is_null()) row("tried it", text_of_trial(json["device_trial"]));
   for (const Json& line : json["advice"]) row("note", line.get<std::string>());
   if (json["advice"].empty()) row("note", "nothing here would slow a run down");
   write_stdout(text);

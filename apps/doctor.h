@@ -4,7 +4,8 @@
 
 namespace keel {
 
-/// keel-train --doctor: prints what this machine has, what would be used and what would be slow and why. Exit code 0.
+/// keel-train --doctor: prints what this machine has, what would be used and what would be slow and why. A GPU that would be
+/// used is tried: a product runs on it. Exit code 0, whatever came of that.
 int doctor(const DeviceChoice& choice, bool as_json, int threads);
 
 }  // namespace keel

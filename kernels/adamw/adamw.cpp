@@ -39,4 +39,10 @@ void adamw(Context& ctx, std::span<const AdamwSegment> segments, double beta1, d
                                  arrays, ctx.team()));
 }
 
+void expect_adamw(OperationMemory& memory, std::span<const AdamwSegment> segments) {
+  int64_t pieces = 0;
+  for (const AdamwSegment& s : segments) pieces += chunk_count(s.size, AdamwPiece::kElements);
+  memory.expect(OperationMemory::segments, pieces * static_cast<int64_t>(sizeof(AdamwPiece)));
+}
+
 }  // namespace keel

@@ -5,6 +5,7 @@
 #include "keel/base/view.h"
 #include "keel/kernels/common/bf16.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/operation_memory.h"
 #include "keel/kernels/common/step_scalars.h"
 
 namespace keel {
@@ -29,5 +30,7 @@ struct AdamwSegment {
 KEEL_API void adamw(Context&, std::span<const AdamwSegment> segments, double beta1, double beta2,
                     View<const StepScalars, 1> scalars, View<const float, 1> gradient, View<float, 1> w,
                     View<float, 1> m, View<float, 1> v, View<Bf16, 1> compute = {});
+/// With these segments; only their sizes matter.
+KEEL_API void expect_adamw(OperationMemory&, std::span<const AdamwSegment> segments);
 
 }  // namespace keel

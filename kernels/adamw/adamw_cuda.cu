@@ -10,7 +10,6 @@ namespace keel {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kBlockElements = 8192;
 
 __device__ AdamwCoefficients coefficients(const AdamwPiece& piece, double beta1, double beta2, const StepScalars& s) {
   const double lr = s.learning_rate[static_cast<int>(piece.parameter_class)];
@@ -77,9 +76,9 @@ __global__ void __launch_bounds__(kThreads)
 std::vector<AdamwPiece> cut(std::span<const AdamwSegment> segments) {
   std::vector<AdamwPiece> pieces;
   for (const AdamwSegment& s : segments) {
-    for (int64_t done = 0; done < s.size; done += kBlockElements) {
+    for (int64_t done = 0; done < s.size; done += AdamwPiece::kElements) {
       pieces.push_back({.offset = s.offset + done,
-                        .size = static_cast<int>(std::min(kBlockElements, s.size - done)),
+                        .size = static_cast<int>(std::min(AdamwPiece::kElements, s.size - done)),
                         .parameter_class = s.parameter_class,
                         .weight_decay = s.weight_decay,
                         .eps = s.eps});

@@ -6,17 +6,9 @@
 
 #include <cuda_runtime.h>
 
-#include "keel/kernels/adamw/adamw.h"
+#include "keel/kernels/adamw/adamw_cuda.h"
 
 namespace keel {
-
-/// A part of a segment for one block.
-struct AdamwPiece {
-  int64_t offset;
-  int size;
-  ParameterClass parameter_class;
-  float weight_decay, eps;
-};
 
 /// The segments of the last call, cut into pieces, on the device.
 class AdamwTable {

@@ -8,6 +8,7 @@
 #include "keel/base/error.h"
 #include "keel/kernels/attention/attention_cpu.h"
 #include "keel/kernels/attention/attention_cuda.h"
+#include "keel/kernels/attention/attention_pairs.h"
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/shape_check.h"
 
@@ -131,12 +132,7 @@ CudaHeadRows<T> device_rows_of(const AnyView<void, 3>& x) {
 double score_flops(const AttentionSizes& z, const int32_t* kv_lengths) {
   double pairs = 0;
   for (int64_t s = 0; s < z.sequences; ++s) {
-    const int64_t keys = key_count(z, kv_lengths, s), queries = z.cu_seqlens[s + 1] - z.cu_seqlens[s];
-    // Query i of the last `queries` of `keys` tokens sees min(keys - queries + i + 1, window).
-    const int64_t reach = z.window > 0 ? z.window : keys, first = keys - queries + 1;
-    const int64_t growing = std::clamp<int64_t>(reach - first, 0, queries);
-    pairs += static_cast<double>(growing) * (static_cast<double>(first) + static_cast<double>(growing - 1) / 2) +
-             static_cast<double>(queries - growing) * static_cast<double>(reach);
+    pairs += attention_pairs(z.cu_seqlens[s + 1] - z.cu_seqlens[s], key_count(z, kv_lengths, s), z.window);
   }
   return pairs * static_cast<double>(z.heads * z.head_dim);
 }
@@ -155,6 +151,19 @@ void give_scratch(Context& context, AttentionSizes& sizes, int64_t floats) {
   sizes.scratch_floats = floats;
   sizes.scratch =
       static_cast<float*>(context.scratch(sizes.threads.count * floats * static_cast<int64_t>(sizeof(float))));
+}
+
+/// What it has to do follows from the lengths of the sequences, which only the device knows. `terms`: how often each
+/// element of a query's or key's heads counts.
+void count_on_device(Context& context, const char* name, const AttentionSizes& z, ElementType type,
+                     const int32_t* kv_lengths, CudaAttentionTerms terms) {
+  if (context.profile() == nullptr) return;
+  const auto of_queries = static_cast<double>(z.heads * z.head_dim),
+             of_keys = static_cast<double>(z.kv_heads * z.head_dim);
+  terms.flops_of_pair *= of_queries;
+  terms.bytes_of_query *= of_queries * static_cast<double>(element_bytes(type));
+  terms.bytes_of_key *= of_keys * static_cast<double>(element_bytes(type));
+  cuda::attention_cost(context.queue(), on_device(z), kv_lengths, terms, context.profile()->cost_on_device(name));
 }
 
 template <class T>
@@ -177,9 +186,9 @@ CudaAttentionForward<T> device_forward(const AttentionSizes& sizes, const AnyVie
 void forward_on_device(Context& context, const AttentionSizes& sizes, const AnyView<const void, 3>& q,
                        const KeysValues& kv, const AnyView<void, 3>& out, const View<float, 2>& lse) {
   const bool paged = static_cast<bool>(kv.page_table);
-  // How long sequences are is not known here: no arithmetic is counted, and of keys in pages no memory.
-  const double of_keys = paged ? 0 : bytes_of(kv.keys) + bytes_of(kv.values);
-  const OperationScope scope(context, "attention", {.flops = 0, .bytes = 2 * bytes_of(q) + of_keys});
+  count_on_device(context, "attention", sizes, q.type(), paged ? kv.kv_lengths.data() : nullptr,
+                  {.flops_of_pair = 4, .bytes_of_query = 2, .bytes_of_key = 2});
+  const OperationScope scope(context, "attention", {});
   if (q.type() == ElementType::bf16) {
     return cuda::attention_forward_bf16(context.queue(), device_forward<Bf16>(sizes, q, kv, out, lse));
   }
@@ -210,9 +219,9 @@ CudaAttentionBackward<T> device_backward(const AttentionSizes& sizes, const Grad
 }
 
 void backward_on_device(Context& context, const AttentionSizes& sizes, const Gradients& p) {
-  // How long sequences are is not known here: no arithmetic is counted.
-  const OperationScope scope(context, "attention backward",
-                             {.flops = 0, .bytes = 4 * bytes_of(p.q) + 2 * bytes_of(p.k) + 2 * bytes_of(p.v)});
+  count_on_device(context, "attention backward", sizes, p.q.type(), nullptr,
+                  {.flops_of_pair = 10, .bytes_of_query = 4, .bytes_of_key = 4});
+  const OperationScope scope(context, "attention backward", {});
   if (p.q.type() == ElementType::bf16) {
     return cuda::attention_backward_bf16(context.queue(), device_backward<Bf16>(sizes, p));
   }
@@ -226,6 +235,12 @@ int64_t attention_memory(const Context& context, int64_t head_dim) {
   const int64_t forward = KEEL_CALL_ISA(context.isa(), attention_forward_scratch(head_dim));
   const int64_t backward = KEEL_CALL_ISA(context.isa(), attention_backward_scratch(head_dim));
   return context.threads() * std::max(forward, backward) * static_cast<int64_t>(sizeof(float));
+}
+
+void expect_attention(OperationMemory& memory, const AttentionExtents& z) {
+  const int64_t few = z.most_keys > 0 ? cuda_few_rows_bytes(z.sequences, z.kv_heads, z.head_dim, z.most_keys) : 0;
+  memory.expect(OperationMemory::scratch,
+                few + cuda_query_copy_bytes(z.tokens, z.heads, z.head_dim, element_bytes(z.type)));
 }
 
 void attention(Context& context, AnyView<const void, 3> q, const KeysValues& kv, View<const int32_t, 1> cu_seqlens,

@@ -3,6 +3,7 @@
 #include "keel/base/view.h"
 #include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/operation_memory.h"
 
 namespace keel {
 
@@ -50,8 +51,16 @@ KEEL_API void attention_backward(Context&, AnyView<const void, 3> d_out, AnyView
                                  View<float, 2> delta);
 
 /// Bytes of the context's scratch that the two want with this head_dim, in tiles for each of its threads: some 0.3 MB a
-/// thread at head_dim 32, 0.6 MB at 128. Nothing else is allocated. On a GPU 0: flat keys want none up to a head_dim of
-/// 256 (beyond, a copy of q), keys in pages S kv_heads 128 (head_dim + 2) floats.
+/// thread at head_dim 32, 0.6 MB at 128. Nothing else is allocated. 0 on a GPU, see expect_attention.
 KEEL_API int64_t attention_memory(const Context&, int64_t head_dim);
+
+/// The largest batch: N, S, and the keys that the pages of a sequence hold, 0 for flat ones.
+struct AttentionExtents {
+  int64_t tokens = 0, sequences = 0, heads = 0, kv_heads = 0, head_dim = 0, most_keys = 0;
+  ElementType type = ElementType::fp32;
+};
+/// Keys in pages want up to 128 floats for each number of a kv head, of min(S, 128) sequences; a head_dim above 256 a copy
+/// of q.
+KEEL_API void expect_attention(OperationMemory&, const AttentionExtents&);
 
 }  // namespace keel

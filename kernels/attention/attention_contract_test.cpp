@@ -1,6 +1,7 @@
 // What attention promises beyond its formula: what a row depends on, to the bit, pages, and what is refused.
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -12,6 +13,7 @@
 #include "keel/base/error.h"
 #include "keel/kernels/attention/attention.h"
 #include "keel/kernels/attention/attention_test_support.h"
+#include "keel/kernels/common/operation_profile.h"
 
 namespace keel {
 namespace {
@@ -376,6 +378,75 @@ TEST(Attention, NoTokensAreNoWork) {
   const AttentionShape s = make_shape({0, 0}, 2, 1, 8);
   Context context = testing::test_context(2);
   run(context, s, make_inputs(s));
+}
+
+/// FLOPs and bytes that a profile has of `run`.
+OperationCost cost_of(Context& context, const std::function<void()>& run) {
+  OperationProfile profile;
+  context.set_profile(&profile);
+  run();
+  context.set_profile(nullptr);
+  OperationCost cost;
+  for (const auto& [name, totals] : profile.totals()) {
+    EXPECT_EQ(totals.calls, 1) << name;
+    cost.flops += totals.flops;
+    cost.bytes += totals.bytes;
+  }
+  return cost;
+}
+
+/// Counted pair by pair, of the last `queries` of `keys` tokens.
+double pairs_seen(int64_t queries, int64_t keys, int64_t window) {
+  int64_t pairs = 0;
+  for (int64_t i = keys - queries; i < keys; ++i) {
+    for (int64_t j = 0; j <= i; ++j) pairs += window == 0 || j > i - window ? 1 : 0;
+  }
+  return static_cast<double>(pairs);
+}
+
+TEST(Attention, WhatItHasToDoIsCountedAlikeOnEveryDevice) {
+  Context context = testing::test_context(1);
+  const int64_t heads = 4, kv_heads = 2, d = 8, rows = 64;
+  std::vector<float> x(rows * heads * d), delta(heads * rows);
+  const std::vector<int32_t> cu{0, 3, 3, 20, 21};
+  const int64_t N = cu.back(), S = std::ssize(cu) - 1;
+  const auto tensor = [&](int64_t n, int64_t h) { return View<float, 3>(x.data(), {n, h, d}); };
+  const View<const int32_t, 1> bounds(cu.data(), {S + 1});
+  for (const int64_t window : {0, 1, 5, 100}) {
+    double pairs = 0;
+    for (int64_t s = 0; s < S; ++s) pairs += pairs_seen(cu[s + 1] - cu[s], cu[s + 1] - cu[s], window);
+    const OperationCost forward = cost_of(context, [&] {
+      attention(context, tensor(N, heads), {.keys = tensor(N, kv_heads), .values = tensor(N, kv_heads)}, bounds, 1,
+                window, tensor(N, heads), {});
+    });
+    EXPECT_EQ(forward.flops, 4 * pairs * heads * d);
+    EXPECT_EQ(forward.bytes, 4 * (2 * N * heads * d + 2 * N * kv_heads * d));
+    const OperationCost backward = cost_of(context, [&] {
+      const View<float, 2> of_rows(delta.data(), {heads, N});
+      attention_backward(context, tensor(N, heads), tensor(N, heads), tensor(N, kv_heads), tensor(N, kv_heads),
+                         tensor(N, heads), of_rows, bounds, 1, window, tensor(N, heads), tensor(N, kv_heads),
+                         tensor(N, kv_heads), of_rows);
+    });
+    EXPECT_EQ(backward.flops, 10 * pairs * heads * d);
+    EXPECT_EQ(backward.bytes, 4 * (4 * N * heads * d + 4 * N * kv_heads * d));
+  }
+  const std::vector<int32_t> pages(4 * S, 0), lengths{5, 0, 30, 7};
+  double pairs = 0, keys = 0;
+  for (int64_t s = 0; s < S; ++s) {
+    pairs += pairs_seen(cu[s + 1] - cu[s], lengths[s], 6);
+    keys += lengths[s];
+  }
+  const OperationCost paged = cost_of(context, [&] {
+    attention(context, tensor(N, heads),
+              {.keys = tensor(rows, kv_heads),
+               .values = tensor(rows, kv_heads),
+               .page_table = {pages.data(), {S, 4}},
+               .kv_lengths = {lengths.data(), {S}},
+               .page_size = 8},
+              bounds, 1, 6, tensor(N, heads), {});
+  });
+  EXPECT_EQ(paged.flops, 4 * pairs * heads * d);
+  EXPECT_EQ(paged.bytes, 4 * (2 * N * heads * d + 2 * keys * kv_heads * d));
 }
 
 TEST(Attention, MemoryIsThatOfTheThreads) {

@@ -12,7 +12,7 @@
 namespace keel {
 
 /// Up to this many rows of a kv head, keys in pages are read once, by blocks that share them.
-inline constexpr int kFewRows = 8;
+inline constexpr int kFewRows = kCudaFewRows;
 
 /// Divides numbers below 2^31 by a multiplication. Granlund & Montgomery 1994, Division by invariant integers.
 struct Divisor {

@@ -9,17 +9,15 @@
 namespace keel {
 namespace {
 
-/// Few rows over many keys: a sequence's keys go to so many blocks at most, in spans of so many at least. Where a span
-/// ends depends on the number of keys alone.
-constexpr int kSplits = 16, kLeastSpan = 256;
 constexpr int kCombineThreads = 128;
 
+/// Where a span ends depends on the number of keys alone.
 __device__ inline int span_of(int keys) {
-  const int wanted = (keys + kSplits - 1) / kSplits;
-  return max(kLeastSpan, (wanted + kTileKeys - 1) / kTileKeys * kTileKeys);
+  const int wanted = (keys + kCudaKeySplits - 1) / kCudaKeySplits;
+  return max(kCudaLeastSpan, (wanted + kTileKeys - 1) / kTileKeys * kTileKeys);
 }
 
-/// What few rows leave of each span of keys: sums of p v, [sequences, kv_heads, kSplits, kFewRows, head_dim], the largest
+/// What few rows leave of each span of keys: sums of p v, [sequences, kv_heads, splits, kFewRows, head_dim], the largest
 /// score and the sum of p, [.., 2].
 struct Spans {
   float *sums, *scalars;
@@ -223,12 +221,21 @@ unsigned grid_of(int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
+/// The same of sequences [begin, end) alone.
+template <class T>
+CudaAttentionForward<T> of_sequences(CudaAttentionForward<T> p, int64_t begin, int64_t end) {
+  p.sizes.sequences = end - begin;
+  p.sizes.cu_seqlens += begin;
+  p.pages.page_table += begin * p.pages.page_table_stride;
+  p.pages.kv_lengths += begin;
+  return p;
+}
+
 template <class T>
 void attend_few(CudaQueue& queue, const CudaAttentionForward<T>& p, bool vectors, char* memory) {
   constexpr int kColumns = 256;
   const CudaAttentionSizes& z = p.sizes;
-  const int splits =
-      static_cast<int>(min(int64_t{kSplits}, max(int64_t{1}, chunk_count(p.pages.most_keys, kLeastSpan))));
+  const int splits = cuda_key_splits(p.pages.most_keys);
   const int64_t rows = z.sequences * z.kv_heads * splits * kFewRows;
   const Spans spans{reinterpret_cast<float*>(memory), reinterpret_cast<float*>(memory) + rows * z.head_dim, splits};
   launch(queue, attend<T, 1, kColumns, true>,
@@ -248,10 +255,6 @@ void attend_many(CudaQueue& queue, const CudaAttentionForward<T>& p, bool vector
          kTileThreads, 0, p, attention_cut(z, p.pages), vectors, Spans{});
 }
 
-int64_t few_bytes(const CudaAttentionSizes& z) {
-  return z.sequences * z.kv_heads * kSplits * kFewRows * (z.head_dim + 2) * int64_t{sizeof(float)};
-}
-
 }  // namespace
 
 AttentionCut attention_cut(const CudaAttentionSizes& z, const CudaPages& pages) {
@@ -263,14 +266,13 @@ AttentionCut attention_cut(const CudaAttentionSizes& z, const CudaPages& pages) 
 
 template <class T>
 void attention_in_fp32(CudaQueue& queue, const CudaAttentionForward<T>& given, bool few_only) {
-  constexpr int64_t kMostColumns = 256;
   CudaAttentionForward<T> p = given;
   const CudaAttentionSizes& z = p.sizes;
   if (z.sequences == 0 || z.tokens == 0) return;
   const bool is_paged = p.pages.page_table != nullptr;
-  const int64_t bytes_of_few = is_paged ? few_bytes(z) : 0;
-  // Several blocks read a row of queries where its columns are many; out may take its place.
-  const int64_t bytes_of_q = z.head_dim > kMostColumns ? z.tokens * z.heads * z.head_dim * int64_t{sizeof(T)} : 0;
+  const int64_t bytes_of_few =
+      is_paged ? cuda_few_rows_bytes(z.sequences, z.kv_heads, z.head_dim, p.pages.most_keys) : 0;
+  const int64_t bytes_of_q = cuda_query_copy_bytes(z.tokens, z.heads, z.head_dim, sizeof(T));
   char* memory =
       bytes_of_few + bytes_of_q > 0 ? static_cast<char*>(keel_cuda_scratch(queue, bytes_of_few + bytes_of_q)) : nullptr;
   if (bytes_of_q > 0) {
@@ -279,11 +281,14 @@ void attention_in_fp32(CudaQueue& queue, const CudaAttentionForward<T>& given, b
     p.q = {copy, z.heads * z.head_dim, z.head_dim};
   }
   const bool vectors = has_fours(p.q) && has_fours(p.k) && has_fours(p.v) && has_fours(p.out);
-  if (is_paged) attend_few(queue, p, vectors, memory);
+  for (int64_t begin = 0; is_paged && begin < z.sequences; begin += kCudaSequencesAtOnce) {
+    const int64_t end = std::min(z.sequences, begin + kCudaSequencesAtOnce);
+    attend_few(queue, of_sequences(p, begin, end), vectors, memory);
+  }
   if (few_only) return;
   if (z.head_dim <= 64) return attend_many<T, 64>(queue, p, vectors);
   if (z.head_dim <= 128) return attend_many<T, 128>(queue, p, vectors);
-  attend_many<T, kMostColumns>(queue, p, vectors);
+  attend_many<T, kCudaMostColumns>(queue, p, vectors);
 }
 template void attention_in_fp32(CudaQueue&, const CudaAttentionForward<float>&, bool);
 template void attention_in_fp32(CudaQueue&, const CudaAttentionForward<__nv_bfloat16>&, bool);

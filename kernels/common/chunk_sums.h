@@ -10,9 +10,6 @@
 
 namespace keel {
 
-/// Rows of a chunk on a device, whatever device it is.
-inline constexpr int64_t kChunkRows = 16;
-
 /// What an operation with sums over rows does (RowSums) on a device: its kernel leaves the sums of each chunk of kChunkRows
 /// rows in chunks(), then add_up() adds them up, in double and in an order that depends on their number alone.
 class ChunkSums {

@@ -41,10 +41,9 @@ __global__ void __launch_bounds__(kColumns* kMostLanes) add_chunks(const AddChun
 }  // namespace
 
 ChunkSums::ChunkSums(CudaQueue& queue, RowSums sums, int64_t rows, int64_t columns, const View<float, 2>& partial)
-    : queue_(queue), sums_(sums), rows_(rows), stride_((columns + 3) / 4 * 4), partial_(partial.data()) {
+    : queue_(queue), sums_(sums), rows_(rows), stride_(chunk_sums_stride(columns)), partial_(partial.data()) {
   if (!takes_rows()) return;
-  const int64_t bytes = count() * stride_ * static_cast<int64_t>(sizeof(float));
-  chunks_ = static_cast<float*>(grown(queue.sums, queue.sums_bytes, bytes));
+  chunks_ = static_cast<float*>(grown(queue.sums, queue.sums_bytes, chunk_sums_bytes(rows, columns)));
 }
 
 void ChunkSums::add(int64_t offset, int64_t count, float* total) {

@@ -18,4 +18,15 @@ inline int64_t chunk_count(int64_t rows, int64_t chunk = kReductionRows) {
   return (rows + chunk - 1) / chunk;
 }
 
+/// Rows of a chunk on a GPU, whatever GPU it is.
+inline constexpr int64_t kChunkRows = 16;
+
+/// There: floats from the sums of one chunk, `columns` numbers, to those of the next, and bytes of all of them.
+inline int64_t chunk_sums_stride(int64_t columns) {
+  return (columns + 3) / 4 * 4;
+}
+inline int64_t chunk_sums_bytes(int64_t rows, int64_t columns) {
+  return chunk_count(rows, kChunkRows) * chunk_sums_stride(columns) * static_cast<int64_t>(sizeof(float));
+}
+
 }  // namespace keel

@@ -43,6 +43,10 @@ void Context::synchronize() {
 }
 
 void Context::set_profile(OperationProfile* profile) {
+  if (queue_ != nullptr) {
+    if (profile_ != nullptr) profile_->take_times_of(nullptr);
+    if (profile != nullptr) profile->take_times_of(queue_.get());
+  }
   profile_ = profile;
   for (size_t t = 0; t < workers_.size(); ++t) {
     workers_[t]->profile_ = profile == nullptr ? nullptr : &profile->of_thread(t, workers_.size());

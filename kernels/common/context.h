@@ -61,7 +61,7 @@ class KEEL_API Context {
   int64_t scratch_bytes() const noexcept { return scratch_bytes_; }
 
   /// Where operations report what they do and how long they take (operation_profile.h); null, the default: nowhere. It
-  /// outlives its use here.
+  /// outlives its use here, and of a GPU's context is taken away before that ends.
   void set_profile(OperationProfile* profile);
   OperationProfile* profile() const noexcept { return profile_; }
 

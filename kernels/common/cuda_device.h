@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "keel/kernels/common/cuda_backend.h"
+#include "keel/kernels/common/operation_cost.h"
 
 namespace keel {
 
@@ -71,5 +72,13 @@ KEEL_CUDA_FUNCTION(void, replay, CudaQueue&, CudaRecording&)
 KEEL_CUDA_FUNCTION(void, drop_recording, CudaRecording*)
 /// How often memory that operations keep (scratch and the like) has been replaced: a recording uses what was there.
 KEEL_CUDA_FUNCTION(int64_t, replaced_memories)
+/// Enqueues a note of the time, and returns its number.
+KEEL_CUDA_FUNCTION(int64_t, mark_time, CudaQueue&)
+/// Seconds between two notes; waits for them. Their numbers may be given out again then.
+KEEL_CUDA_FUNCTION(double, seconds_between_times, CudaQueue&, int64_t begin, int64_t end)
+
+/// Memory for the costs that operations count on the device (OperationProfile::cost_on_device), kept.
+inline constexpr int64_t kCostsOnDevice = 4;
+KEEL_CUDA_FUNCTION(OperationCost*, costs_on_device, CudaQueue&)
 
 }  // namespace keel

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -35,6 +36,22 @@ class KeptMemory {
   int64_t bytes_ = 0;
 };
 
+/// Events, used again once they have been read.
+class TimeMarks {
+ public:
+  TimeMarks() = default;
+  TimeMarks(const TimeMarks&) = delete;
+  TimeMarks& operator=(const TimeMarks&) = delete;
+  ~TimeMarks();
+
+  int64_t record(cudaStream_t stream);
+  double seconds_between(int64_t begin, int64_t end);
+
+ private:
+  std::vector<cudaEvent_t> events_;
+  std::vector<int64_t> free_;
+};
+
 struct CudaQueue {
   int device = 0;
   int multiprocessors = 0;
@@ -48,6 +65,8 @@ struct CudaQueue {
   KeptMemory widened_weights;  ///< of linear: a block of rows in fp32
   KeptMemory token_order;      ///< of embedding_backward
   KeptMemory row_losses;       ///< of cross_entropy
+  KeptMemory costs;            ///< of costs_on_device
+  TimeMarks marks;
 };
 
 /// Device memory of at least the bytes that are wanted: what there is, or more in its place. Error(memory).

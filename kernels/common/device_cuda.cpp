@@ -221,4 +221,42 @@ int64_t keel_cuda_replaced_memories() {
   return replaced_memories;
 }
 
+TimeMarks::~TimeMarks() {
+  for (const cudaEvent_t event : events_) (void)cudaEventDestroy(event);
+}
+
+int64_t TimeMarks::record(cudaStream_t stream) {
+  if (free_.empty()) {
+    cudaEvent_t made = nullptr;
+    check(cudaEventCreate(&made), "cudaEventCreate");
+    free_.push_back(std::ssize(events_));
+    events_.push_back(made);
+  }
+  check(cudaEventRecord(events_[free_.back()], stream), "cudaEventRecord");
+  const int64_t mark = free_.back();
+  free_.pop_back();
+  return mark;
+}
+
+double TimeMarks::seconds_between(int64_t begin, int64_t end) {
+  check(cudaEventSynchronize(events_[begin]), "a computation");
+  check(cudaEventSynchronize(events_[end]), "a computation");
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, events_[begin], events_[end]), "cudaEventElapsedTime");
+  free_.insert(free_.end(), {begin, end});
+  return milliseconds * 1e-3;
+}
+
+int64_t keel_cuda_mark_time(CudaQueue& queue) {
+  return queue.marks.record(queue.stream);
+}
+
+double keel_cuda_seconds_between_times(CudaQueue& queue, int64_t begin, int64_t end) {
+  return queue.marks.seconds_between(begin, end);
+}
+
+OperationCost* keel_cuda_costs_on_device(CudaQueue& queue) {
+  return static_cast<OperationCost*>(queue.costs.at_least(kCostsOnDevice * sizeof(OperationCost)));
+}
+
 }  // namespace keel

@@ -8,6 +8,7 @@
 #include "keel/base/clock.h"
 #include "keel/kernels/matmul/matmul.h"
 #include "keel/kernels/swiglu/swiglu.h"
+#include "support/test_device.h"
 
 namespace keel {
 namespace {
@@ -144,6 +145,40 @@ TEST(OperationProfile, OperationsSayWhatTheyHaveToDo) {
   EXPECT_EQ(product.bytes, 4 * (m * k + k * n + 2 * m * n)) << "what is added to is read and written";
   EXPECT_EQ(totals.at("swiglu").bytes, 4 * 3 * m * n);
   EXPECT_GT(totals.at("swiglu").seconds, 0);
+}
+
+/// On a device, where operations are only enqueued, as on a CPU.
+TEST(OperationProfile, TimesAreTakenWhereOperationsRun) {
+  Context ctx = testing::test_context(1);
+  OperationProfile profile;
+  const int64_t n = 64;
+  std::vector<float> a(n * n, 1), b(n * n, 2), c(n * n);
+  const View<float, 2> A(a.data(), {n, n}), B(b.data(), {n, n}), C(c.data(), {n, n});
+  const Stopwatch watch;
+  ctx.set_profile(&profile);
+  for (int i = 0; i < 3; ++i) {
+    const OperationScope outer(ctx, "outer", {});
+    matmul(ctx, A, B, C);
+    swiglu(ctx, A, B, C);
+  }
+  const auto totals = profile.totals();
+  const double passed = watch.seconds();
+  ASSERT_EQ(totals.size(), 3U);
+  double sum = 0;
+  for (const auto& [name, own] : totals) {
+    EXPECT_EQ(own.calls, 3) << name;
+    EXPECT_GE(own.seconds, 0) << name;
+    sum += own.seconds;
+  }
+  EXPECT_GT(totals.at("product, input gradient").seconds, 0);
+  EXPECT_GT(totals.at("swiglu").seconds, 0);
+  EXPECT_LE(sum, passed) << "nothing counts twice";
+  EXPECT_EQ(profile.seconds(), sum) << "nor is anything read twice";
+  swiglu(ctx, A, B, C);
+  ctx.set_profile(nullptr);
+  swiglu(ctx, A, B, C);
+  EXPECT_EQ(profile.totals().at("swiglu").calls, 4) << "whose time came when the profile went";
+  EXPECT_GT(profile.totals().at("swiglu").seconds, totals.at("swiglu").seconds);
 }
 
 TEST(OperationProfile, BytesOfStridedMatricesAreTheirElements) {

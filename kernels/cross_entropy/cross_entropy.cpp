@@ -114,4 +114,8 @@ void cross_entropy(Context& ctx, const CrossEntropy& p) {
   for (int64_t n = 0; n < p.x.extent(0); ++n) p.scalars(0).weight_sum += p.weights(n);
 }
 
+void expect_cross_entropy(OperationMemory& memory, int64_t N) {
+  memory.expect(OperationMemory::row_losses, row_losses_bytes(N));
+}
+
 }  // namespace keel

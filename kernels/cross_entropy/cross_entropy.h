@@ -3,6 +3,7 @@
 #include "keel/base/view.h"
 #include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/operation_memory.h"
 #include "keel/kernels/common/step_scalars.h"
 #include "keel/kernels/common/weight_matrix.h"
 
@@ -35,5 +36,7 @@ struct CrossEntropy {
   View<float, 2> dW;    ///< [V, d] dense, accumulated into; must be given with dx
 };
 KEEL_API void cross_entropy(Context&, const CrossEntropy&);
+/// For N rows at most, beside its matrix products.
+KEEL_API void expect_cross_entropy(OperationMemory&, int64_t N);
 
 }  // namespace keel

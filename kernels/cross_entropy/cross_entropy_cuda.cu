@@ -202,7 +202,7 @@ void keel_cuda_cross_entropy_rows(CudaQueue& queue, const CudaCrossEntropyRows& 
 }
 
 double* keel_cuda_row_losses(CudaQueue& queue, int64_t N) {
-  return static_cast<double*>(queue.row_losses.at_least(N * static_cast<int64_t>(sizeof(double))));
+  return static_cast<double*>(queue.row_losses.at_least(row_losses_bytes(N)));
 }
 
 void keel_cuda_cross_entropy_sums(CudaQueue& queue, const double* losses, const float* weights, int64_t N,

@@ -20,6 +20,9 @@ struct CudaCrossEntropyRows {
 KEEL_CUDA_FUNCTION(void, cross_entropy_rows, CudaQueue&, const CudaCrossEntropyRows&)
 
 /// Memory that the queue keeps for the losses of N rows.
+inline int64_t row_losses_bytes(int64_t N) {
+  return N * static_cast<int64_t>(sizeof(double));
+}
 KEEL_CUDA_FUNCTION(double*, row_losses, CudaQueue&, int64_t N)
 
 /// loss_sum += sum of losses, weight_sum += sum of weights, in an order that N alone decides.

@@ -32,4 +32,8 @@ void embedding_backward(Context& ctx, View<const int32_t, 1> tokens, AnyView<con
   KEEL_CALL_ISA(ctx.isa(), embedding_backward(tokens.data(), count, floats.data(), d, d_table.data(), ctx.team()));
 }
 
+void expect_embedding_backward(OperationMemory& memory, int64_t tokens) {
+  memory.expect(OperationMemory::token_order, token_order_bytes(tokens));
+}
+
 }  // namespace keel

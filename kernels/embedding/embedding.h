@@ -3,6 +3,7 @@
 #include "keel/base/view.h"
 #include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/operation_memory.h"
 #include "keel/kernels/common/weight_matrix.h"
 
 namespace keel {
@@ -16,5 +17,7 @@ KEEL_API void embedding(Context&, View<const int32_t, 1> tokens, const WeightMat
 /// dy: [N, d] dense; on a GPU it may be bf16.  d_table: [V, d] dense, accumulated into.
 KEEL_API void embedding_backward(Context&, View<const int32_t, 1> tokens, AnyView<const void, 2> dy,
                                  View<float, 2> d_table);
+/// For so many tokens at most.
+KEEL_API void expect_embedding_backward(OperationMemory&, int64_t tokens);
 
 }  // namespace keel

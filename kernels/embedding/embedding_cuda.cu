@@ -13,9 +13,10 @@
 namespace keel {
 namespace {
 
-constexpr int kDigitBits = 9, kDigits = 1 << kDigitBits;
+constexpr int kDigitBits = 9, kDigits = kTokenOrderDigits;
+static_assert(kDigits == 1 << kDigitBits);
 /// Positions that a block puts in order, a thread each.
-constexpr int kTile = 512;
+constexpr int kTile = kTokenOrderTile;
 constexpr int kScanThreads = 1024;
 constexpr int kAddThreads = 128;
 /// Rows whose values are on their way to a thread together.
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(kAddThreads, 8)
 /// Leaves the order in one of the two, which it returns.
 Order sort(CudaQueue& queue, const int32_t* tokens, int64_t count, int64_t V) {
   const int64_t tiles = chunk_count(count, kTile);
-  auto* memory = static_cast<int32_t*>(queue.token_order.at_least((4 * count + kDigits * tiles) * int64_t{4}));
+  auto* memory = static_cast<int32_t*>(queue.token_order.at_least(token_order_bytes(count)));
   Order from{const_cast<int32_t*>(tokens), nullptr}, to{memory, memory + count}, other{to.positions + count, nullptr};
   other.positions = other.tokens + count;
   int32_t* counts = other.positions + count;

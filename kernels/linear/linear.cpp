@@ -75,11 +75,15 @@ void widened_blocks(Context& ctx, const View<const float, 2>& X, const WeightMat
   });
 }
 
-/// Rows of W block by block, large enough to fill the device and small enough for its cache.
+/// Rows of W that a device widens at a time: enough to fill it and few enough for its cache.
+int64_t widened_rows_on_device(int64_t rows, int64_t columns) {
+  constexpr int64_t kFloats = 8 << 20, kFewest = 256;
+  return std::min(rows, std::max(kFewest, kFloats / std::max<int64_t>(1, columns)));
+}
+
 void widened_blocks_on_device(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W,
                               const View<float, 2>& Y) {
-  constexpr int64_t kFloats = 8 << 20, kFewest = 256;
-  const int64_t rows = std::min(W.rows, std::max(kFewest, kFloats / std::max<int64_t>(1, W.columns)));
+  const int64_t rows = widened_rows_on_device(W.rows, W.columns);
   float* wide = cuda::widened_weights(ctx.queue(), rows * W.columns);
   for (int64_t begin = 0; begin < W.rows; begin += rows) {
     const int64_t end = std::min(W.rows, begin + rows);
@@ -111,6 +115,14 @@ void linear(Context& ctx, AnyView<const void, 2> X, const WeightMatrix& W, AnyVi
                               .bytes = bytes_of(X) + bytes_of(Y) + static_cast<double>(W.bytes())});
   if (is_on_gpu) return cuda::linear_rows(ctx.queue(), {X, W, Y});
   few_rows(ctx, floats_of("linear", "X", X), W, floats_of("linear", "Y", Y));
+}
+
+void expect_linear(OperationMemory& memory, WeightType type, int64_t out, int64_t in, int64_t batch_rows) {
+  if (batch_rows <= kFewRows) return;
+  expect_matmul(memory);
+  if (type == WeightType::fp32) return;
+  memory.expect(OperationMemory::widened_weights,
+                widened_rows_on_device(out, in) * in * static_cast<int64_t>(sizeof(float)));
 }
 
 void widen_rows(Context& ctx, View<const int32_t, 1> rows, const WeightMatrix& W, View<float, 2> Y) {

@@ -16,7 +16,10 @@
 #include "keel/base/clock.h"
 #include "keel/base/error.h"
 #include "keel/base/process.h"
+#include "keel/kernels/common/cuda_device.h"
 #include "keel/kernels/machine_rate/machine_rate_cpu.h"
+#include "keel/kernels/machine_rate/machine_rate_cuda.h"
+#include "keel/kernels/memory/memory.h"
 
 namespace keel {
 namespace {
@@ -143,6 +146,63 @@ double measure_arithmetic(Isa isa, int threads, double seconds) {
                            if (thread == 0) flops = done;
                          }).fastest_seconds(seconds);
   return flops * threads / fastest;
+}
+
+namespace {
+
+/// Memory of a GPU.
+class OnGpu {
+ public:
+  OnGpu(Context& ctx, int64_t floats)
+      : ctx_(ctx), memory_(allocate_on_device(ctx, floats * static_cast<int64_t>(sizeof(float)))) {}
+  ~OnGpu() { release_on_device(ctx_, memory_); }
+  OnGpu(const OnGpu&) = delete;
+  OnGpu& operator=(const OnGpu&) = delete;
+  float* floats() const { return static_cast<float*>(memory_); }
+
+ private:
+  Context& ctx_;
+  void* memory_;
+};
+
+double seconds_of(Context& ctx, const std::function<void()>& enqueue) {
+  const int64_t begin = cuda::mark_time(ctx.queue());
+  enqueue();
+  return cuda::seconds_between_times(ctx.queue(), begin, cuda::mark_time(ctx.queue()));
+}
+
+double fastest_on_gpu(Context& ctx, double seconds, const std::function<void()>& enqueue) {
+  constexpr int kLeastPasses = 3;
+  double fastest = seconds_of(ctx, enqueue);
+  const Stopwatch total;
+  for (int pass = 1; pass < kLeastPasses || total.seconds() < seconds; ++pass) {
+    fastest = std::min(fastest, seconds_of(ctx, enqueue));
+  }
+  return fastest;
+}
+
+}  // namespace
+
+double measure_gpu_bandwidth(Context& ctx, double seconds) {
+  constexpr int64_t kArrays = 3, kFloat = sizeof(float), kCaches = 4, kLeast = int64_t{64} << 20;
+  const CudaDeviceInfo gpu = cuda::device_info(ctx.queue());
+  const int64_t bytes = std::min(std::max(kLeast, kCaches * gpu.l2_bytes), gpu.free_bytes / 2);
+  const int64_t n = std::max<int64_t>(1, bytes / (4 * kArrays * kFloat)) * 4;
+  const OnGpu a(ctx, n), b(ctx, n), c(ctx, n);
+  const double fastest =
+      fastest_on_gpu(ctx, seconds, [&] { cuda::triad(ctx.queue(), b.floats(), c.floats(), 0.5F, a.floats(), n); });
+  return static_cast<double>(kArrays * n * kFloat) / fastest;
+}
+
+double measure_gpu_arithmetic(Context& ctx, double seconds) {
+  constexpr double kLeastSeconds = 1e-3;  // of a pass, beside which its beginning and end are nothing
+  const OnGpu sum(ctx, 1);
+  double flops = 0;
+  int64_t rounds = 64;
+  const auto pass = [&] { flops = cuda::multiply_adds(ctx.queue(), rounds, 0.5F, 1.0F, sum.floats()); };
+  while (seconds_of(ctx, pass) < kLeastSeconds) rounds *= 2;
+  const double fastest = fastest_on_gpu(ctx, seconds, pass);
+  return flops / fastest;
 }
 
 }  // namespace keel

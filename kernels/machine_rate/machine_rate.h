@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "keel/base/export.h"
+#include "keel/kernels/common/context.h"
 #include "keel/kernels/common/isa.h"
 
 namespace keel {
@@ -24,5 +25,10 @@ KEEL_API int64_t beyond_caches_bytes();
 
 /// FLOP/s of multiply-adds, two each, on values that stay in registers.
 KEEL_API double measure_arithmetic(Isa isa, int threads, double seconds);
+
+/// The same two of the GPU of a context, as passes that it times itself (cuda_device.h), one at a time: the fastest of as
+/// many as take about `seconds`, of three at least. Arrays are larger than its second-level cache.
+KEEL_API double measure_gpu_bandwidth(Context& ctx, double seconds);
+KEEL_API double measure_gpu_arithmetic(Context& ctx, double seconds);
 
 }  // namespace keel

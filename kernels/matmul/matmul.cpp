@@ -200,6 +200,10 @@ void sum_products(Context& ctx, View<const float, 3> parts, View<float, 2> C, bo
   });
 }
 
+void expect_matmul(OperationMemory& memory) {
+  memory.expect(OperationMemory::products, kCudaProductsBytes);
+}
+
 int64_t matmul_memory(Context& ctx) {
   return matmul_memory(ctx, {});
 }

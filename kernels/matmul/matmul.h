@@ -5,6 +5,7 @@
 #include "keel/base/view.h"
 #include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/operation_memory.h"
 
 namespace keel {
 
@@ -27,6 +28,9 @@ inline bool transposes_b(Transpose t) {
 /// Same shapes, strides and number of threads (on a GPU: alignment): same bits. Another one may add in another order.
 KEEL_API void matmul(Context&, AnyView<const void, 2> A, AnyView<const void, 2> B, AnyView<void, 2> C,
                      Transpose transpose = Transpose::none, bool accumulate = false);
+
+/// Products on a GPU share one workspace of a fixed size.
+KEEL_API void expect_matmul(OperationMemory&);
 
 /// C = sum over p of parts[p, :, :]  or, with accumulate, C += that, p ascending: products over parts of what is summed,
 /// added up.   parts: [P, m, n], P > 0, dense.  C: [m, n], last axis contiguous.

@@ -15,9 +15,6 @@
 namespace keel {
 namespace cublaslt {
 
-/// What the library's fastest kernels for Hopper want at most.
-constexpr int64_t kWorkspaceBytes = 32 << 20;
-
 void check_product(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw Error(ErrorKind::device, std::string("cuBLASLt: ") + cublasLtGetStatusString(status), what);
@@ -97,7 +94,7 @@ Preference preference(const Key& key) {
   cublasLtMatmulPreference_t made = nullptr;
   check_product(cublasLtMatmulPreferenceCreate(&made), "preferences of a product");
   Preference preference(made);
-  prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
+  prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kCudaProductsBytes));
   prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b);
@@ -173,12 +170,12 @@ void keel_cuda_matmul(CudaQueue& queue, const CudaProduct& product, const void* 
   cublaslt::check_product(
       cublasLtMatmul(products.library.get(), plan.description.get(), &one, b, plan.first.get(), a, plan.second.get(),
                      &beta, c, plan.result.get(), c, plan.result.get(), &plan.algorithm,
-                     products.workspace.at_least(cublaslt::kWorkspaceBytes), cublaslt::kWorkspaceBytes, queue.stream),
+                     products.workspace.at_least(kCudaProductsBytes), kCudaProductsBytes, queue.stream),
       "product");
 }
 
 int64_t keel_cuda_matmul_memory(CudaQueue& queue, bool there_will_be_one) {
-  return (queue.products || there_will_be_one ? cublaslt::kWorkspaceBytes : 0) + queue.widened_weights.bytes();
+  return (queue.products || there_will_be_one ? kCudaProductsBytes : 0) + queue.widened_weights.bytes();
 }
 
 }  // namespace keel

@@ -5,6 +5,9 @@
 
 namespace keel {
 
+/// The workspace of products: what the library's fastest kernels for Hopper want at most.
+inline constexpr int64_t kCudaProductsBytes = 32 << 20;
+
 /// matmul.h on a device, extents and strides checked, no extent 0. Sums are fp32 whatever the types.
 struct CudaProduct {
   MatmulShape shape;

@@ -7,6 +7,13 @@
 #include "keel/kernels/moments/moments_cuda.h"
 
 namespace keel {
+namespace {
+
+int64_t log_sum_bytes(int64_t n) {
+  return chunk_count(n, kLogSumChunk) * static_cast<int64_t>(sizeof(double));
+}
+
+}  // namespace
 
 void moments(Context& ctx, View<const float, 2> x, AnyView<const void, 2> y, View<double, 1> sums,
              View<double, 2> partial) {
@@ -26,10 +33,13 @@ void log_sum(Context& ctx, View<const float, 1> r, View<double, 1> sum) {
   const int64_t n = r.extent(0);
   check_shape("log_sum", "r", r, {n});
   check_shape("log_sum", "sum", sum, {1});
-  const int64_t bytes = chunk_count(n, kLogSumChunk) * static_cast<int64_t>(sizeof(double));
-  auto* partial = static_cast<double*>(ctx.scratch(bytes));
+  auto* partial = static_cast<double*>(ctx.scratch(log_sum_bytes(n)));
   if (ctx.device() == Device::cuda) return cuda::log_sum(ctx.queue(), r.data(), n, sum.data(), partial);
   KEEL_CALL_ISA(ctx.isa(), log_sum(r.data(), n, *sum.data(), partial, ctx.team()));
+}
+
+void expect_log_sum(OperationMemory& memory, int64_t n) {
+  memory.expect(OperationMemory::scratch, log_sum_bytes(n));
 }
 
 }  // namespace keel

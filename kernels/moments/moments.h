@@ -3,6 +3,7 @@
 #include "keel/base/view.h"
 #include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/operation_memory.h"
 
 namespace keel {
 
@@ -22,5 +23,7 @@ KEEL_API void moments(Context&, View<const float, 2> x, AnyView<const void, 2> y
 /// sum[0] += sum_i log |r[i]|, in double over fixed chunks; -infinity for a zero.   r: [n], contiguous.  sum: [1].
 /// Error(shape), Error(memory).
 KEEL_API void log_sum(Context&, View<const float, 1> r, View<double, 1> sum);
+/// For so many elements at most.
+KEEL_API void expect_log_sum(OperationMemory&, int64_t n);
 
 }  // namespace keel

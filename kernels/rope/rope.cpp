@@ -20,6 +20,10 @@ void rope_table(Context& ctx, HostView<const double, 1> frequencies, View<float,
   KEEL_CALL_ISA(ctx.isa(), rope_table(frequencies.data(), cos, sin, ctx.team()));
 }
 
+void expect_rope_table(OperationMemory& memory, int64_t pairs) {
+  memory.expect(OperationMemory::scratch, rope_table_bytes(pairs));
+}
+
 void rope(Context& ctx, View<const int32_t, 1> positions, View<const float, 2> cos, View<const float, 2> sin,
           AnyView<void, 3> x, RopeDirection direction) {
   const int64_t head_dim = x.extent(2);

@@ -3,12 +3,15 @@
 #include "keel/base/view.h"
 #include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/operation_memory.h"
 
 namespace keel {
 
 /// Fills cos and sin, [positions, head_dim / 2] each:  angle[p, i] = p * frequencies[i], computed in double.
 /// frequencies: [head_dim / 2], radians a position.
 KEEL_API void rope_table(Context&, HostView<const double, 1> frequencies, View<float, 2> cos, View<float, 2> sin);
+/// For head_dim / 2 = `pairs`.
+KEEL_API void expect_rope_table(OperationMemory&, int64_t pairs);
 
 enum class RopeDirection { forward, backward };
 

@@ -56,7 +56,7 @@ struct Rotate {
 
 void keel_cuda_rope_table(CudaQueue& queue, const double* frequencies, View<float, 2> cos, View<float, 2> sin) {
   const int64_t positions = cos.extent(0), pairs = cos.extent(1);
-  const int64_t bytes = pairs * static_cast<int64_t>(sizeof(double));
+  const int64_t bytes = rope_table_bytes(pairs);
   auto* on_device = static_cast<double*>(keel_cuda_scratch(queue, bytes));
   keel_cuda_copy_to_device(queue, frequencies, on_device, bytes);
   const auto blocks = static_cast<unsigned>((positions * pairs + kThreads - 1) / kThreads);

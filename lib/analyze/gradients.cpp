@@ -1,5 +1,6 @@
 #include "keel/analyze/gradients.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "keel/base/process.h"
 #include "keel/base/quantity.h"
 #include "keel/base/signals.h"
+#include "keel/kernels/memory/memory.h"
 #include "keel/train/data_identity.h"
 #include "keel/train/recomputation.h"
 #include "keel/train/run_directory.h"
@@ -85,10 +87,13 @@ void require_reachable(const GradientSetup& setup) {
 }
 
 /// Chooses an automatic mode of recomputation, too.
-void require_memory(TrainSettings& settings) {
-  const int64_t limit = settings.memory_limit_bytes > 0 ? settings.memory_limit_bytes : available_memory_bytes();
-  settings = with_recomputation(settings, settings.micro_batch_sequences, limit, estimate_with_allowance);
-  const int64_t needed = estimate_with_allowance(plan_training(settings, settings.micro_batch_sequences)).total_bytes();
+void require_memory(Context& ctx, TrainSettings& settings) {
+  const bool on_gpu = ctx.device() != Device::cpu;
+  const int64_t there = on_gpu ? free_device_bytes(ctx) : available_memory_bytes();
+  const int64_t limit = settings.memory_limit_bytes > 0 ? std::min(settings.memory_limit_bytes, there) : there;
+  const auto estimate = on_gpu ? estimate_device_memory : estimate_with_allowance;
+  settings = with_recomputation(settings, settings.micro_batch_sequences, limit, estimate);
+  const int64_t needed = estimate(plan_training(settings, settings.micro_batch_sequences)).total_bytes();
   if (needed <= limit) return;
   throw Error(ErrorKind::memory,
               fmt::format("the model and its batch need {} and may use {}", format_bytes(needed), format_bytes(limit)),
@@ -144,7 +149,7 @@ std::string cell(const Json& row, const std::string& key) {
 
 }  // namespace
 
-GradientSetup prepare_gradients(const GradientQuestion& question) {
+GradientSetup prepare_gradients(Context& ctx, const GradientQuestion& question) {
   if (!question.model_path.empty()) require_directory(question.model_path);
   Config config(train_schema());
   const std::string run = run_of(question.model_path);
@@ -165,7 +170,7 @@ GradientSetup prepare_gradients(const GradientQuestion& question) {
   }
   setup.step = question.step.value_or(setup.run.init ? next_step(setup.run.init->path) : 0);
   require_reachable(setup);
-  require_memory(setup.run.settings);
+  require_memory(ctx, setup.run.settings);
   setup.run.identity = data_identity(setup.run);
   return setup;
 }

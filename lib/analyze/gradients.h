@@ -33,8 +33,8 @@ struct GradientSetup {
 
 /// Of a config only the model, the data and the size of the batch are needed. A run, or a checkpoint inside one, brings
 /// its own. Errors as prepare_run gives them; Error(config) for a step that the data's order does not reach,
-/// Error(memory) if model and batch need more than train.memory_limit or this machine has.
-KEEL_API GradientSetup prepare_gradients(const GradientQuestion& question);
+/// Error(memory) if model and batch need more than train.memory_limit or the context's device has.
+KEEL_API GradientSetup prepare_gradients(Context& ctx, const GradientQuestion& question);
 
 /// The gradient of the mean loss of one batch and what it meets on its way (gradient_profile.h).
 struct GradientAnalysis {

@@ -37,6 +37,7 @@ const char* to_string(FinishReason reason) {
 DecoderOptions GeneratorSizes::decoder_options() const {
   return {.max_tokens = max_tokens,
           .max_positions = max_positions,
+          .max_sequences = batch_sequences,
           .training = false,
           .cache_pages = pages,
           .page_size = page_size,

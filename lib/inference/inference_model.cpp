@@ -1,6 +1,10 @@
 #include "keel/inference/inference_model.h"
 
+#include <algorithm>
+
+#include "keel/base/quantity.h"
 #include "keel/inference/packed_weights.h"
+#include "keel/kernels/linear/linear.h"
 #include "keel/kernels/memory/memory.h"
 #include "keel/model/batch_copy.h"
 #include "keel/model/model_config_json.h"
@@ -10,6 +14,19 @@ namespace {
 
 const char* tied_head(const ModelConfig& config) {
   return config.tie_word_embeddings ? "lm_head.weight" : "";
+}
+
+constexpr const char* kNeedLess = "fewer tokens or sequences at a time, or shorter ones, need less";
+
+/// Before anything is read: Error(memory) if a GPU has less left.
+void require_room(Context& ctx, const ArenaPlan& plan) {
+  if (ctx.device() == Device::cpu) return;
+  const int64_t wanted = plan.total_bytes() + plan.beside().total_bytes(), left = free_device_bytes(ctx);
+  if (wanted <= left) return;
+  throw Error(
+      ErrorKind::memory,
+      "the model needs " + format_bytes(wanted) + " of the GPU's memory, which has " + format_bytes(left) + " left", "",
+      kNeedLess);
 }
 
 /// A model folder's weights in memory of their own, with room for a decoder.
@@ -24,8 +41,19 @@ struct LoadedModel {
       : config(parse_model_config(folder.config_text, folder.config_path)),
         weights(found_layout(config, folder.tensors), type, plan),
         decoder_plan(plan_decoder(config, all_sublayers(config), options, plan)),
-        arena(ctx, plan, "fewer tokens or sequences at a time, or shorter ones, need less") {
+        arena(ctx, with_operations(ctx, options, type), kNeedLess) {
     weights.read(ctx, folder.tensors, tied_head(config), arena);
+  }
+
+ private:
+  const ArenaPlan& with_operations(Context& ctx, const DecoderOptions& options, WeightType type) {
+    for (const auto& [out, in] : block_matrices(config)) {
+      expect_linear(plan.beside(), type, out, in, options.max_tokens);
+    }
+    expect_linear(plan.beside(), type, config.vocab_size, config.hidden_size, options.max_tokens);
+    expect_batches(plan.beside(), options);
+    require_room(ctx, plan);
+    return plan;
   }
 };
 
@@ -39,6 +67,15 @@ ParameterLayout found_layout(const ModelConfig& config, const TensorSet& tensors
   return layout;
 }
 
+void expect_batches(OperationMemory& memory, const DecoderOptions& options) {
+  const int64_t N = options.max_tokens, S = options.sequences(), K = options.logit_rows;
+  const int64_t cache = options.cache_pages > 0 ? N + S * options.pages_of_sequence() + S : 0;
+  const int64_t batch = 4 * N + S + 1 + cache;  // BatchCopy
+  const int64_t scored = 5 * K;
+  memory.expect(OperationMemory::batches,
+                (batch + scored) * static_cast<int64_t>(sizeof(int32_t)) + static_cast<int64_t>(sizeof(StepScalars)));
+}
+
 struct InferenceModel::Impl {
   Context& ctx;
   std::unique_ptr<LoadedModel> loaded;  // null where weights and memory are borrowed
@@ -48,7 +85,7 @@ struct InferenceModel::Impl {
   BatchCopy batch{ctx};
   FlatBatch flat;
   DeviceCopy<int32_t> rows{ctx}, targets{ctx}, argmax{ctx};
-  DeviceCopy<float> weights{ctx}, nll{ctx}, logits{ctx};
+  DeviceCopy<float> weights{ctx}, nll{ctx};
   DeviceCopy<StepScalars> scalars{ctx};
 
   Impl(Context& context, std::unique_ptr<LoadedModel> model, std::function<bool()> interrupted)
@@ -79,6 +116,10 @@ const ModelConfig& InferenceModel::config() const {
   return impl_->config;
 }
 
+const ArenaPlan* InferenceModel::memory() const {
+  return impl_->loaded ? &impl_->loaded->plan : nullptr;
+}
+
 bool InferenceModel::forward(const HostBatch& batch) {
   impl_->flat = impl_->batch.of(batch);
   return impl_->decoder.forward(impl_->parameters, impl_->flat);
@@ -86,8 +127,18 @@ bool InferenceModel::forward(const HostBatch& batch) {
 
 void InferenceModel::logits(HostView<const int32_t, 1> rows, HostView<float, 2> logits) {
   Impl& m = *impl_;
-  m.decoder.logits(m.parameters, m.rows.of(rows), m.logits.in_place_of(logits));
-  m.logits.fetch(logits);
+  if (m.ctx.device() == Device::cpu) {
+    return m.decoder.logits(m.parameters, m.rows.of(rows), {logits.data(), logits.extents()});
+  }
+  const View<const int32_t, 1> all = m.rows.of(rows);
+  const View<float, 2> chunk = m.decoder.logit_chunk();
+  const int64_t V = logits.extent(1);
+  for (int64_t begin = 0; begin < all.extent(0); begin += chunk.extent(0)) {
+    const int64_t count = std::min(chunk.extent(0), all.extent(0) - begin);
+    m.decoder.logits(m.parameters, all.slice(begin, begin + count), chunk.slice(0, count));
+    copy_to_host(m.ctx, View<const float, 1>(chunk.data(), {count * V}),
+                 HostView<float, 1>(logits.data() + begin * V, {count * V}));
+  }
   m.ctx.synchronize();
   m.logits.receive(logits);
 }

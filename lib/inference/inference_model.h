@@ -16,7 +16,8 @@ inline constexpr int64_t kDefaultPositions = 2048;  ///< used of a model whose c
 class KEEL_API InferenceModel {
  public:
   /// Reads config and weights, and allocates everything it needs. Errors as parse_model_config, plan_decoder and
-  /// TensorSet::read give them; Error(memory) if the system refuses the allocation. options.training is ignored.
+  /// TensorSet::read give them; Error(memory) if a GPU has less left than memory() says, or the system refuses the
+  /// allocation. options.training is ignored.
   /// `interrupted` as in Decoder. `weights`: the type that matrices are kept in (weight_matrix.h).
   InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
                  std::function<bool()> interrupted = {}, WeightType weights = WeightType::fp32);
@@ -27,6 +28,8 @@ class KEEL_API InferenceModel {
   ~InferenceModel();
 
   const ModelConfig& config() const;
+  /// What it takes: weights, activations, and what operations keep on a GPU. Null where memory is borrowed.
+  const ArenaPlan* memory() const;
 
   /// As Decoder's. What follows a forward pass is about its batch, which stays as it is until then.
   bool forward(const HostBatch& batch);
@@ -39,6 +42,9 @@ class KEEL_API InferenceModel {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Counts what an InferenceModel of these options keeps on a GPU of what it is handed.
+KEEL_API void expect_batches(OperationMemory&, const DecoderOptions& options);
 
 /// The layout of a config, once the folder's tensors are found to be those that it wants: no memory is asked for on the
 /// word of a config alone. Errors as TensorSet::match gives them.

@@ -8,6 +8,7 @@
 #include "keel/base/export.h"
 #include "keel/kernels/common/any_view.h"
 #include "keel/kernels/common/context.h"
+#include "keel/kernels/common/operation_memory.h"
 
 namespace keel {
 
@@ -39,7 +40,7 @@ struct KeptRegion {
   Region<Bf16> rounded;  ///< none where values are kept
 };
 
-/// Adds up what will be allocated, without allocating.
+/// Adds up what will be allocated, without allocating: the arena, and what operations keep beside it on a GPU.
 class KEEL_API ArenaPlan {
  public:
   template <class T>
@@ -52,12 +53,16 @@ class KEEL_API ArenaPlan {
   int64_t bytes(MemoryKind kind) const { return bytes_[static_cast<int>(kind)]; }
   int64_t total_bytes() const { return total_; }
 
+  OperationMemory& beside() { return beside_; }
+  const OperationMemory& beside() const { return beside_; }
+
  private:
   /// Throws Error(memory) if the sum leaves 63 bits.
   int64_t reserve(MemoryKind kind, int64_t count, int64_t element_bytes);
 
   std::array<int64_t, kMemoryKinds> bytes_{};
   int64_t total_ = 0;
+  OperationMemory beside_;
 };
 
 /// The one allocation of a run, filled with zeros: the device's memory, on a CPU in huge pages where the system gives them.

@@ -251,6 +251,7 @@ bool has_norm(const Sublayer& sublayer) {
 void plan_partial_sums(const ModelConfig& c, const std::vector<Sublayer>& sublayers, int64_t max_tokens,
                        AttentionPlan& plan, ArenaPlan& arena) {
   const auto add = [&](int64_t rows, int64_t width) {
+    expect_row_sums(arena.beside(), rows, width);
     return arena.add<float>(MemoryKind::workspace, chunk_count(rows) * width);
   };
   const auto of_heads = [&](int64_t heads) {
@@ -262,6 +263,12 @@ void plan_partial_sums(const ModelConfig& c, const std::vector<Sublayer>& sublay
     plan.q_norm_partial = of_heads(c.num_attention_heads);
     plan.k_norm_partial = of_heads(c.num_key_value_heads);
     plan.v_norm_partial = of_heads(c.num_key_value_heads);
+  }
+  for (const Sublayer& sublayer : sublayers) {  // the queries' are the most
+    if (!has_norm(sublayer)) continue;
+    const bool of_heads = sublayer.wiring.qkv != QkvNorm::qk_full;
+    expect_row_sums(arena.beside(), max_tokens * (of_heads ? c.num_attention_heads : 1),
+                    of_heads ? c.head_dim : c.query_size());
   }
   if (c.has_qkv_bias()) plan.qkv_bias_partial = add(max_tokens, c.query_size() + 2 * c.key_value_size());
   if (c.attention_bias) plan.o_bias_partial = add(max_tokens, c.hidden_size);
@@ -304,6 +311,14 @@ AttentionPlan plan_attention(const ModelConfig& config, const std::vector<Sublay
     plan.delta = arena.add<float>(workspace, N * config.num_attention_heads);
     plan_partial_sums(config, sublayers, N, plan, arena);
   }
+  expect_rope_table(arena.beside(), config.head_dim / 2);
+  expect_attention(arena.beside(), {.tokens = N,
+                                    .sequences = options.sequences(),
+                                    .heads = config.num_attention_heads,
+                                    .kv_heads = config.num_key_value_heads,
+                                    .head_dim = config.head_dim,
+                                    .most_keys = cache > 0 ? options.pages_of_sequence() * options.page_size : 0,
+                                    .type = options.compute});
   return plan;
 }
 

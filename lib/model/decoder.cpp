@@ -8,6 +8,7 @@
 #include "keel/kernels/cross_entropy/cross_entropy.h"
 #include "keel/kernels/embedding/embedding.h"
 #include "keel/kernels/linear/linear.h"
+#include "keel/kernels/matmul/matmul.h"
 #include "keel/kernels/memory/memory.h"
 #include "keel/model/decoder_pass.h"
 
@@ -81,6 +82,12 @@ DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublay
   const bool has_own_gradient = options.training && options.compute == ElementType::bf16;
   plan.d_logits = arena.add(MemoryKind::workspace, has_own_gradient ? plan.logits.count : 0, options.compute);
   plan.logit_inputs = arena.add<float>(MemoryKind::workspace, options.logit_rows * config.hidden_size);
+  expect_linear(arena.beside(), WeightType::fp32, config.vocab_size, config.hidden_size, options.max_tokens);
+  expect_cross_entropy(arena.beside(), options.max_tokens);
+  if (options.training) {
+    expect_matmul(arena.beside());
+    expect_embedding_backward(arena.beside(), options.max_tokens);
+  }
   return plan;
 }
 

@@ -92,6 +92,8 @@ class KEEL_API Decoder {
   /// After forward(): logits[k, :] of row rows[k] of the batch.  rows: [K]; logits: [K, V].
   /// Error(shape) for K above options.logit_rows.
   void logits(const ParameterBuffers& parameters, View<const int32_t, 1> rows, View<float, 2> logits);
+  /// [logits_rows of the plan, V] of its workspace, for logits() too; others overwrite it.
+  View<float, 2> logit_chunk() const;
 
   /// After forward(): nll[k] in nats of targets[k] after row rows[k] of the batch, and the most probable token there.
   /// rows, targets, weights (all 1), nll, argmax: [K]; Error(shape) for K above
@@ -115,7 +117,6 @@ class KEEL_API Decoder {
   struct ForwardStep;
   struct BackwardStep;
   View<const float, 2> pick_rows(View<const int32_t, 1> rows);
-  View<float, 2> logit_chunk() const;
   Branches& branch(int64_t i) const;
   void head(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
             View<float, 1> nll, AnyView<void, 2> dx, View<float, 2> dW);

@@ -9,6 +9,7 @@ namespace keel {
 struct DecoderOptions {
   int64_t max_tokens = 0;     ///< largest N of a batch
   int64_t max_positions = 0;  ///< every position is below this
+  int64_t max_sequences = 0;  ///< largest S of a batch; 0: max_tokens
   bool training = true;       ///< keep what the backward pass reads
   /// Sublayers of a segment: only the stream at the start of each is kept, the rest is computed again when its backward
   /// pass is due. Counted from the end, so that the last one, which is still there then, is a whole one. 0: everything is
@@ -30,6 +31,10 @@ struct DecoderOptions {
   bool rounds_activations() const {
     return training && compute == ElementType::fp32 && activations == ElementType::bf16;
   }
+  int64_t sequences() const { return max_sequences > 0 ? max_sequences : max_tokens; }
+  /// Pages of the longest sequence.
+  int64_t pages_of_sequence() const { return page_size > 0 ? (max_positions + page_size - 1) / page_size : 0; }
+
   /// Of n sublayers, which of the sets of activations the i-th uses: its own, that of its place in the segment, or the
   /// only one.
   int64_t slot(int64_t i, int64_t n) const {

@@ -39,6 +39,7 @@ GradientProfilePlan plan_gradient_profile(const ModelConfig& config, const Param
   const int64_t places = kSums * (config.sublayers() + 1) + std::ssize(layout.parameters) + kMomentsPlaces - 1;
   plan.sums = arena.add<double>(MemoryKind::workspace, places);
   plan.partial = arena.add<double>(MemoryKind::workspace, kMomentsPlaces * chunk_count(largest, kMomentsChunk));
+  expect_log_sum(arena.beside(), std::max(max_tokens, config.hidden_size));
   return plan;
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "keel/kernels/bias/bias.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/linear/linear.h"
@@ -156,6 +158,11 @@ MlpPlan plan_mlp(const ModelConfig& config, const std::vector<Sublayer>& sublaye
     const int64_t chunks = chunk_count(options.max_tokens);
     plan.gate_bias_partial = arena.add<float>(workspace, chunks * 2 * config.intermediate_size);
     plan.down_bias_partial = arena.add<float>(workspace, chunks * config.hidden_size);
+    expect_row_sums(arena.beside(), options.max_tokens, std::max(2 * config.intermediate_size, config.hidden_size));
+  }
+  const auto is_mlp = [](const Sublayer& sublayer) { return sublayer.branch == BranchKind::mlp; };
+  if (std::any_of(sublayers.begin(), sublayers.end(), is_mlp)) {
+    arena.beside().expect(OperationMemory::scratch, mlp_scratch_bytes(config.intermediate_size, options.max_tokens));
   }
   return plan;
 }

@@ -168,6 +168,11 @@ class SublayerBuilder {
 
 }  // namespace
 
+std::array<std::pair<int64_t, int64_t>, 4> block_matrices(const ModelConfig& c) {
+  const int64_t d = c.hidden_size, F = c.intermediate_size, q = c.query_size();
+  return {{{q + 2 * c.key_value_size(), d}, {d, q}, {2 * F, d}, {d, F}}};
+}
+
 ParameterLayout parameter_layout(const ModelConfig& config, const InitRules& init) {
   ParameterLayout layout;
   Builder add(layout);

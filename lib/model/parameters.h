@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "keel/base/export.h"
@@ -58,6 +60,9 @@ struct ParameterLayout {
 
   const Parameter& at(int64_t index) const { return parameters[index]; }
 };
+
+/// [out, in] of a block's matrices, those that are multiplied at once as one.
+KEEL_API std::array<std::pair<int64_t, int64_t>, 4> block_matrices(const ModelConfig& config);
 
 /// How initial values are chosen beside the config: matrices are N(0, initializer_range^2) times the scheme's factors.
 struct InitRules {

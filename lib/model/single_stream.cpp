@@ -416,6 +416,31 @@ class SingleStream final : public ResidualStream {
 
 }  // namespace
 
+namespace {
+
+/// Numbers of a chunk of rows in the largest of the sums over rows that the backward pass takes; 0: it takes none.
+int64_t most_row_sums(const Positions& at, int64_t d) {
+  int64_t columns = 0;
+  const auto norm = [d](NormKind kind) { return kind == NormKind::none ? 0 : (kind == NormKind::ln ? 2 * d : d); };
+  for (int64_t i = 0; i <= at.count(); ++i) {
+    if (at.has_input_scale(i)) columns = std::max(columns, d);
+    if (!at.is_fused(i)) {
+      columns = std::max(columns, at.inner(i) == NormKind::rms ? seam_partial_columns(d, false) : norm(at.inner(i)));
+    }
+    if (i == at.count()) break;
+    columns = std::max(columns, norm(at.wiring(i).branch));
+    const bool vectors = at.has_skip_vector(i) || at.has_branch_vector(i);
+    const bool scales = vectors || at.has_skip_exponent(i) || at.has_branch_scalar(i);
+    const NormKind outer = at.wiring(i).outer;
+    if (scales || outer != NormKind::none || at.is_fused(i + 1)) {
+      columns = std::max(columns, seam_partial_columns(d, vectors || outer == NormKind::ln));
+    }
+  }
+  return columns;
+}
+
+}  // namespace
+
 SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector<Sublayer>& sublayers,
                                     const DecoderOptions& options, ArenaPlan& arena) {
   using enum MemoryKind;
@@ -470,7 +495,9 @@ SingleStreamPlan plan_single_stream(const ModelConfig& config, const std::vector
       plan.observed_gradient = arena.add<float>(workspace, elements);
       plan.unused_gain = arena.add<float>(workspace, config.hidden_size);
     }
+    expect_row_sums(arena.beside(), N, most_row_sums(at, d));
   }
+  arena.beside().expect(OperationMemory::scratch, stream_scratch_bytes(plan, config.hidden_size, N));
   return plan;
 }
 

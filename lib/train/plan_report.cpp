@@ -38,6 +38,7 @@ Json memory_json(const TrainMemory& memory, const MemoryEstimate& estimate) {
   }
   json["workspace_bytes"] =
       memory.arena.bytes(MemoryKind::workspace) - memory.arena.total_bytes() + estimate.arena_bytes;
+  if (estimate.operation_bytes > 0) json["operations_bytes"] = estimate.operation_bytes;
   json["libraries_bytes"] = estimate.library_bytes;
   json["total_bytes"] = estimate.total_bytes();
   return json;
@@ -161,7 +162,7 @@ Target this_machine(Context& ctx, const TrainSettings& settings) {
     // CUDA has its context already: what is free is for the run.
     return {.name = ctx.name(),
             .memory_bytes = free_device_bytes(ctx),
-            .estimate = [&ctx](const TrainMemory& m) { return estimate_device_memory(ctx, m); },
+            .estimate = estimate_device_memory,
             .has_own_memory = true};
   }
   const int64_t held = process_memory().anonymous_bytes;

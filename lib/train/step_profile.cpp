@@ -14,6 +14,7 @@
 #include "keel/base/quantity.h"
 #include "keel/base/signals.h"
 #include "keel/kernels/machine_rate/machine_rate.h"
+#include "keel/kernels/memory/memory.h"
 #include "keel/model/flops.h"
 #include "keel/train/throughput.h"
 #include "keel/train/training_run.h"
@@ -79,6 +80,11 @@ StepTimes timed_step(Context& ctx, Trainer& trainer, int64_t t) {
 }  // namespace
 
 MachineLimits measure_limits(Context& ctx, double product_rate) {
+  if (ctx.device() != Device::cpu) {
+    return {.bytes_per_second = measure_gpu_bandwidth(ctx, 0.3),
+            .flops_per_second = measure_gpu_arithmetic(ctx, 0.2),
+            .product_flops_per_second = product_rate};
+  }
   return {.bytes_per_second = measure_bandwidth(ctx.isa(), ctx.threads(), beyond_caches_bytes(), 0.3),
           .flops_per_second = measure_arithmetic(ctx.isa(), ctx.threads(), 0.2),
           .product_flops_per_second = product_rate};
@@ -133,8 +139,9 @@ Json step_profile_json(const StepProfile& p) {
   r["steps"] = p.steps;
   r["tokens_per_step"] = p.tokens_per_step;
   r["micro_batch_sequences"] = p.micro_batch_sequences;
+  r["device"] = p.device;
   r["threads"] = p.threads;
-  r["instruction_set"] = isa_name(p.isa);
+  r["instruction_set"] = p.on_gpu ? Json(nullptr) : Json(isa_name(p.isa));
   Json& limits = r["limits"];
   set_number(limits, "memory_bytes_per_second", p.limits.bytes_per_second);
   set_number(limits, "flops_per_second", p.limits.flops_per_second);
@@ -147,6 +154,7 @@ Json step_profile_json(const StepProfile& p) {
   set_number(r, "product_rate_share", p.product_rate_share());
   r["peak_resident_bytes"] = p.memory.peak_resident_bytes;
   r["anonymous_bytes"] = p.memory.anonymous_bytes;
+  if (p.on_gpu) r["gpu_bytes"] = p.gpu_bytes;
   r["operations"] = operations_json(p.step, p.limits);
   set_number(r, "overhead_seconds", p.step.overhead_seconds());
   set_number(r, "overhead_share", p.step.overhead_seconds() / p.step.seconds);
@@ -161,11 +169,12 @@ std::string step_profile_text(const StepProfile& p) {
   }
   const double overhead = p.step.overhead_seconds();
   text += fmt::format("{:<31}{:>10.3f}{:>8.1f}\n\n", "overhead", 1e3 * overhead, 100 * overhead / p.step.seconds);
-  text += fmt::format("machine     {:.1f} GB/s, {:.0f} GFLOP/s, {:.0f} GFLOP/s in the step's products\n",
-                      p.limits.bytes_per_second / 1e9, p.limits.flops_per_second / 1e9,
+  text += fmt::format("{:<12}{:.1f} GB/s, {:.0f} GFLOP/s, {:.0f} GFLOP/s in the step's products\n",
+                      p.on_gpu ? "GPU" : "machine", p.limits.bytes_per_second / 1e9, p.limits.flops_per_second / 1e9,
                       p.limits.product_flops_per_second / 1e9);
-  text += fmt::format("            with {} thread{}, instruction set {}\n", p.threads, p.threads == 1 ? "" : "s",
-                      isa_name(p.isa));
+  text += p.on_gpu ? fmt::format("            {}\n", p.device)
+                   : fmt::format("            with {} thread{}, instruction set {}\n", p.threads,
+                                 p.threads == 1 ? "" : "s", isa_name(p.isa));
   text += fmt::format("step        {:.1f} ms (median of {}) for {} tokens: {:.0f} tokens/s\n", 1e3 * p.step.seconds,
                       p.steps, p.tokens_per_step, static_cast<double>(p.tokens_per_step) / p.step.seconds);
   text += fmt::format("rate        {:.1f} GFLOP/s, {:.1f} % of the products alone; {} FLOPs a token{}\n",
@@ -173,7 +182,8 @@ std::string step_profile_text(const StepProfile& p) {
                       p.recomputed_flops_per_token > 0
                           ? fmt::format("\n            and {} recomputed", format_count(p.recomputed_flops_per_token))
                           : "");
-  text += fmt::format("memory      peak {} resident\n", format_bytes(p.memory.peak_resident_bytes));
+  text += fmt::format("memory      peak {} resident{}\n", format_bytes(p.memory.peak_resident_bytes),
+                      p.on_gpu ? ", " + format_bytes(p.gpu_bytes) + " of the GPU" : "");
   return text;
 }
 
@@ -183,6 +193,8 @@ StepProfile profile_steps(Context& ctx, const RunSetup& setup, int64_t steps, Pr
   StepProfile result{.steps = steps,
                      .tokens_per_step = settings.tokens_per_step(),
                      .micro_batch_sequences = settings.micro_batch_sequences,
+                     .device = ctx.name(),
+                     .on_gpu = ctx.device() != Device::cpu,
                      .threads = ctx.threads(),
                      .isa = ctx.isa(),
                      .flops_per_token = train_flops_per_token(settings.model, settings.sequence_length()),
@@ -191,10 +203,12 @@ StepProfile profile_steps(Context& ctx, const RunSetup& setup, int64_t steps, Pr
   std::vector<StepTimes> times;
   std::vector<double> product_rates;
   {
+    const int64_t free_before = result.on_gpu ? free_device_bytes(ctx) : 0;
     const std::unique_ptr<Trainer> trainer = make_trainer(ctx, setup, nullptr);
     progress.start("profile", steps + 1, "steps", 0, false);
     timed_step(ctx, *trainer, 0);
     result.memory = process_memory();
+    if (result.on_gpu) result.gpu_bytes = free_before - free_device_bytes(ctx);
     for (int64_t step = 1; step <= steps; ++step) {
       progress.update(step);
       product_rates.push_back(measure_product_rate(ctx, settings, kProductSeconds));

@@ -15,14 +15,14 @@
 
 namespace keel {
 
-/// What the machine can do at most, with the threads and in the process that train.
+/// What the device can do at most; a CPU with the threads and in the process that train.
 struct MachineLimits {
   double bytes_per_second = 0;          ///< memory (kernels/machine_rate)
   double flops_per_second = 0;          ///< multiply-adds in registers
   double product_flops_per_second = 0;  ///< the step's own matrix products run alone (throughput.h)
 };
 
-/// `product_rate` and the rest measured now: half a second, and memory beyond the caches.
+/// Of the context's device: `product_rate`, and the rest measured now: half a second, and memory beyond the caches.
 KEEL_API MachineLimits measure_limits(Context& ctx, double product_rate);
 
 /// One training step: how long it took, and of that each operation.
@@ -54,13 +54,16 @@ struct StepProfile {
   int64_t steps = 0;  ///< that were timed
   int64_t tokens_per_step = 0;
   int64_t micro_batch_sequences = 0;
+  std::string device;  ///< Context::name
+  bool on_gpu = false;
   int threads = 0;
   Isa isa = Isa::generic;
   double flops_per_token = 0;             ///< flops.h
   double recomputed_flops_per_token = 0;  ///< on top
   StepTimes step;                         ///< median_step of them
   MachineLimits limits;
-  ProcessMemory memory;  ///< after the first step, before anything was measured
+  ProcessMemory memory;   ///< after the first step, before anything was measured
+  int64_t gpu_bytes = 0;  ///< of a GPU: what the run had taken of its memory by then
 
   double flops_per_second() const;
   /// Of the rate of the products alone.

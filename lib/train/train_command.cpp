@@ -242,10 +242,6 @@ TrainPlanReport plan(Context& ctx, const TrainCommand& command, const PlanDevice
 }
 
 StepProfile profile(Context& ctx, const TrainCommand& command, int64_t steps, Progress& progress) {
-  if (ctx.device() != Device::cpu) {
-    throw Error(ErrorKind::device, "--profile measures a CPU: a GPU's work is only enqueued where it would be timed",
-                ctx.name(), "--device cpu");
-  }
   Report report("keel.train.profile/1", "keel-train", command.arguments);
   const Resolved resolved = resolve(command);
   require_report_writable(command, resolved);

@@ -1,13 +1,13 @@
 #include "keel/train/train_memory.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
 
 #include "keel/base/signals.h"
 #include "keel/checkpoint/safetensors.h"
-#include "keel/kernels/attention/attention.h"
+#include "keel/inference/inference_model.h"
+#include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
 #include "keel/train/recomputation.h"
@@ -19,12 +19,6 @@ namespace {
 /// The most segments a micro-batch can be cut into, plus one: with a document mask every token may be a document.
 int64_t cu_seqlens_capacity(const TrainSettings& settings, int64_t sequences) {
   return (settings.data.document_mask ? sequences * settings.sequence_length() : sequences) + 1;
-}
-
-/// [out, in] of a block's matrices, those that are multiplied at once as one.
-std::array<std::pair<int64_t, int64_t>, 4> block_matrices(const ModelConfig& c) {
-  const int64_t d = c.hidden_size, F = c.intermediate_size, q = c.query_size();
-  return {{{q + 2 * c.key_value_size(), d}, {d, q}, {2 * F, d}, {d, F}}};
 }
 
 /// Of the samples: passes over a batch of prompts, and over one token of each sequence that still goes on.
@@ -48,6 +42,14 @@ std::vector<MatmulShape> sampling_products(const TrainSettings& settings) {
 int64_t host_batch_bytes(const TrainMemory& m) {
   const int64_t counts = m.tokens.count + m.targets.count + m.positions.count + m.batch_weights.count;
   return (counts + m.cu_seqlens_capacity) * int64_t{sizeof(int32_t)};
+}
+
+std::vector<AdamwSegment> trained_parameters(const ParameterLayout& layout) {
+  std::vector<AdamwSegment> segments;
+  for (const Parameter& p : layout.parameters) {
+    if (!p.frozen) segments.push_back({.offset = p.offset, .size = p.size});
+  }
+  return segments;
 }
 
 /// Names, shapes and header of the optimiser's file, the longest of a checkpoint, while it is written.
@@ -93,9 +95,11 @@ TrainMemory plan_training(const TrainSettings& settings, int64_t micro_batch_seq
   m.batch_weights = m.arena.add<float>(workspace, N);
   m.cu_seqlens_capacity = cu_seqlens_capacity(settings, micro_batch_sequences);
   m.cu_seqlens = m.arena.add<int32_t>(workspace, m.cu_seqlens_capacity);
+  if (settings.keeps_optimizer) expect_adamw(m.arena.beside(), trained_parameters(m.layout));
   if (!settings.validate.sample.prompt_ids.empty()) {
-    m.sampler =
-        plan_decoder(settings.model, all_sublayers(settings.model), sample_sizes(settings).decoder_options(), m.arena);
+    const DecoderOptions options = sample_sizes(settings).decoder_options();
+    m.sampler = plan_decoder(settings.model, all_sublayers(settings.model), options, m.arena);
+    expect_batches(m.arena.beside(), options);
   }
   return m;
 }
@@ -165,14 +169,15 @@ MemoryEstimate estimate_with_allowance(const TrainMemory& memory) {
 }
 
 MemoryEstimate estimate_gpu_memory(const TrainMemory& memory) {
-  return {.arena_bytes = memory.arena.total_bytes(), .library_bytes = kCudaContextBytes + kCublasWorkspaceBytes};
+  return {.arena_bytes = memory.arena.total_bytes(),
+          .operation_bytes = memory.arena.beside().total_bytes(),
+          .library_bytes = kCudaContextBytes};
 }
 
-MemoryEstimate estimate_device_memory(Context& ctx, const TrainMemory& memory) {
-  // Tables of the optimiser, partial sums and the like.
-  constexpr int64_t kScratchBytes = int64_t{64} << 20;
-  const MatmulShape any{.m = 1, .n = 1, .k = 1};
-  return {.arena_bytes = memory.arena.total_bytes(), .library_bytes = kScratchBytes + matmul_memory(ctx, {&any, 1})};
+MemoryEstimate estimate_device_memory(const TrainMemory& memory) {
+  return {.arena_bytes = memory.arena.total_bytes(),
+          .operation_bytes = memory.arena.beside().total_bytes(),
+          .library_bytes = kCudaCodeBytes};
 }
 
 std::vector<int64_t> possible_micro_batches(const TrainSettings& settings) {

@@ -42,8 +42,9 @@ KEEL_API TrainMemory plan_training(const TrainSettings& settings, int64_t micro_
 /// primitives, threads and the process itself take.
 struct MemoryEstimate {
   int64_t arena_bytes = 0;
+  int64_t operation_bytes = 0;  ///< of a GPU: what operations keep there beside the arena
   int64_t library_bytes = 0;
-  int64_t total_bytes() const { return arena_bytes + library_bytes; }
+  int64_t total_bytes() const { return arena_bytes + operation_bytes + library_bytes; }
 };
 
 /// The process's expected peak of resident anonymous memory on this machine's CPU. `held_bytes`: what it holds before
@@ -55,14 +56,14 @@ KEEL_API MemoryEstimate estimate_memory(Context& ctx, const TrainMemory& memory,
 inline constexpr int64_t kLibraryAllowance = int64_t{64} << 20;
 KEEL_API MemoryEstimate estimate_with_allowance(const TrainMemory& memory);
 
-/// Of a GPU's memory: the same arena, and an allowance for what CUDA takes.
-///   kCudaContextBytes      a context with its kernels loaded: 300 to 600 MB by GPU and driver
-///   kCublasWorkspaceBytes  of matrix products, what cuBLASLt advises for the newest GPUs
+/// Of a GPU's memory: the same arena, what operations keep, to the byte, and an allowance for CUDA.
+///   kCudaContextBytes  a context with its kernels loaded: 300 to 600 MB by GPU and driver
 inline constexpr int64_t kCudaContextBytes = int64_t{640} << 20;
-inline constexpr int64_t kCublasWorkspaceBytes = int64_t{32} << 20;
 KEEL_API MemoryEstimate estimate_gpu_memory(const TrainMemory& memory);
-/// Of the memory of the GPU that this context runs on: the arena, and what operations keep there.
-KEEL_API MemoryEstimate estimate_device_memory(Context& ctx, const TrainMemory& memory);
+/// Of what a GPU has left where its context is there already.
+///   kCudaCodeBytes     kernels are loaded when they first run, and allocations rounded up
+inline constexpr int64_t kCudaCodeBytes = int64_t{64} << 20;
+KEEL_API MemoryEstimate estimate_device_memory(const TrainMemory& memory);
 
 /// A matrix product of a training step.
 struct TrainingProduct {

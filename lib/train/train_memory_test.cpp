@@ -45,7 +45,9 @@ TEST(TrainMemory, GpusTakeTheArenaAndTheAllowance) {
   const TrainMemory memory = plan_training(s, 4);
   const MemoryEstimate gpu = estimate_gpu_memory(memory);
   EXPECT_EQ(gpu.arena_bytes, memory.arena.total_bytes());
-  EXPECT_EQ(gpu.library_bytes, kCudaContextBytes + kCublasWorkspaceBytes);
+  EXPECT_EQ(gpu.operation_bytes, memory.arena.beside().total_bytes());
+  EXPECT_EQ(gpu.library_bytes, kCudaContextBytes);
+  EXPECT_EQ(estimate_device_memory(memory).library_bytes, kCudaCodeBytes);
   const int64_t parameters = 4 * memory.layout.size;
   EXPECT_GE(memory.arena.bytes(MemoryKind::weights), parameters);
   EXPECT_GE(memory.arena.bytes(MemoryKind::gradients), parameters);

@@ -73,7 +73,7 @@ Measured measure(Context& ctx, const TrainSettings& s, const BatchReader& reader
   found.memory = process_memory();
   if (on_gpu) {
     found.device_bytes = free_before - free_device_bytes(ctx);
-    found.planned_device_bytes = estimate_device_memory(ctx, trainer.memory()).total_bytes();
+    found.planned_device_bytes = estimate_device_memory(trainer.memory()).total_bytes();
   }
   return found;
 }

@@ -36,5 +36,7 @@ struct Options {
 extern "C" __attribute__((visibility("default"))) cuda_on_cpu::Options* cuda_on_cpu_options();
 /// Graphs launched so far, so that tests see that there were some.
 extern "C" __attribute__((visibility("default"))) uint64_t cuda_on_cpu_graph_launches();
+/// Bytes of the device that were asked for and not freed.
+extern "C" __attribute__((visibility("default"))) int64_t cuda_on_cpu_allocated_bytes();
 /// As a new process would find the device: no error, no stream or event, no memory. For tests of what goes wrong.
 extern "C" __attribute__((visibility("default"))) void cuda_on_cpu_reset();

@@ -16,7 +16,7 @@
 namespace cuda_on_cpu {
 namespace {
 
-constexpr size_t kPage = 4096;
+constexpr size_t kPage = 4096, kLarge = size_t{4} << 20;
 
 /// Addresses for device memory. What is freed is not used again before the end is reached, so that late use shows.
 struct AddressSpace {
@@ -94,6 +94,7 @@ char* allocate_pages(size_t bytes, MemoryKind kind, size_t& mapped) {
   char* base = take_addresses(mapped);
   if (base == nullptr || mprotect(base, mapped, PROT_READ | PROT_WRITE) != 0) return nullptr;
   in_use += mapped;
+  if (mapped >= kLarge) madvise(base, mapped, MADV_HUGEPAGE);  // it is touched whole at once
   unpoison(base, bytes);
   fill_with_nan(base, bytes);
   poison(base + bytes, mapped - bytes + kPage);
@@ -156,6 +157,15 @@ bool is_device_pointer(const void* pointer) {
 
 size_t device_bytes_in_use() {
   return in_use;
+}
+
+size_t device_bytes_asked_for() {
+  size_t sum = 0;
+  for (const auto& [base, allocation] : allocations) {
+    const bool is_of_device = allocation.kind == MemoryKind::device || allocation.kind == MemoryKind::managed;
+    if (is_of_device) sum += allocation.bytes;
+  }
+  return sum;
 }
 
 void free_all() {

@@ -30,7 +30,9 @@ bool register_memory(void* base, size_t bytes);
 const Allocation* find_allocation(const void* pointer);
 /// Whether the whole range lies in the allocation.
 bool holds(const Allocation& allocation, const void* pointer, size_t bytes);
+/// In whole pages; without rounding.
 size_t device_bytes_in_use();
+size_t device_bytes_asked_for();
 /// Gives everything back.
 void free_all();
 

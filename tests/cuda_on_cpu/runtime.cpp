@@ -76,6 +76,11 @@ void cuda_on_cpu_reset() {
   forget_errors();
 }
 
+int64_t cuda_on_cpu_allocated_bytes() {
+  const std::lock_guard lock(api_mutex());
+  return static_cast<int64_t>(device_bytes_asked_for());
+}
+
 cudaError_t cudaGetLastError() {
   const cudaError_t error = cudaPeekAtLastError();
   last_error = cudaSuccess;

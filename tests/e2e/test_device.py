@@ -203,9 +203,46 @@ class Emulated(TrainTest):
             for key in ("stream_rms", "stream_gradient_norm", "branch_rms"):
                 self.assert_close(a[key], b[key], 1e-4)
 
-    def test_profiles_of_steps_are_of_cpus(self):
+    def profile(self, *extra, **emulation):
+        """Results of --profile."""
         arguments = [a for a in self.arguments() if a not in ("--out", self.dir / "run")]
-        self.assertIn("--device cpu", self.check("keel-train", *arguments, *self.DEVICE, "--profile", code=6).stderr)
+        environment = {**os.environ, **{f"KEEL_EMULATION_{name.upper()}": value for name, value in emulation.items()}}
+        self.check("keel-train", *arguments, "--profile", "--profile-steps", "1", "--report", self.dir / "profile.json", "--force", *extra,
+                   env=environment)
+        return json.loads((self.dir / "profile.json").read_text())["results"]
+
+    def test_profile_of_a_step(self):
+        """Operations have the same to do as on the CPU, whatever runs them, and their times add up."""
+        on_cpu, lazy = self.profile(), self.profile(*self.DEVICE, streams="lazy")
+        for results in (self.profile(*self.DEVICE), lazy):
+            work = [{o["name"]: (o["calls"], o["flops"], o["bytes"]) for o in r["operations"]} for r in (results, on_cpu)]
+            self.assertEqual(*work)
+            self.assertEqual((results["device"], results["instruction_set"]), ("CUDA on CPU (emulated)", None))
+            for operation in results["operations"]:
+                self.assertGreater(operation["seconds"], 0, operation["name"])
+            self.assertGreater(results["overhead_seconds"], 0)
+            self.assertAlmostEqual(sum(o["share"] for o in results["operations"]) + results["overhead_share"], 1, places=9)
+            self.assertGreater(results["gpu_bytes"], 32 << 20)
+
+    def test_the_plan_says_what_operations_keep(self):
+        arguments = [a for a in self.arguments() if a not in ("--out", self.dir / "run")]
+        result = self.check("keel-train", *arguments, *self.DEVICE, "--plan", "--report", self.dir / "plan.json")
+        memory = json.loads((self.dir / "plan.json").read_text())["results"]["memory"]
+        self.assertGreater(memory["operations_bytes"], 32 << 20)  # the workspace of products and more
+        self.assertEqual(memory.pop("total_bytes"), sum(memory.values()))
+        self.assertRegex(result.stdout, r"operations +3\d\.\d MB")
+
+    def test_the_doctor_tries_the_device(self):
+        found = json.loads(self.check("keel-train", "--doctor", "--json", *self.DEVICE).stdout)
+        self.assertEqual(found["device"], "cuda-emulated")
+        trial = found["device_trial"]
+        self.assertEqual((trial["works"], trial["name"], trial["compute_capability"]), (True, "CUDA on CPU (emulated)", "9.0"))
+        self.assertTrue(0 < trial["free_bytes"] <= trial["memory_bytes"])
+        text = self.check("keel-train", "--doctor", *self.DEVICE).stdout
+        self.assertRegex(text, r"(?m)^tried it +CUDA on CPU \(emulated\), compute capability 9\.0, .* free: it works$")
+        small = {**os.environ, "KEEL_EMULATION_MEMORY": "4096"}
+        text = self.check("keel-train", "--doctor", *self.DEVICE, env=small).stdout
+        self.assertRegex(text, r"(?m)^tried it +.*: does not work: the GPU has no ")
 
     def test_what_does_not_fit(self):
         result = self.emulated("small", code=6, memory="1000000")
@@ -220,6 +257,13 @@ class Absent(TrainTest):
             result = self.train(extra=["--device", device], code=6)
             self.assertIn("--device cpu runs everywhere", result.stderr)
         self.assertFalse((self.dir / "run").exists())
+
+    @unittest.skipIf(doctor()["cuda_devices"] > 0, "there is a GPU")
+    def test_the_doctor_says_why_it_does_not_work(self):
+        trial = json.loads(self.check("keel-train", "--doctor", "--json", "--device", "cuda:3").stdout)["device_trial"]
+        self.assertFalse(trial["works"])
+        self.assertIn("CUDA", trial["error"])
+        self.assertIsNone(json.loads(self.check("keel-train", "--doctor", "--json", "--device", "cpu").stdout)["device_trial"])
 
     def test_names(self):
         for device in ("gpu", "cuda:x", "cuda:-1", "cpu:0"):

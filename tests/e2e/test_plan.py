@@ -10,7 +10,7 @@ from keel_tools import ToolTest, tool
 from train_memory import Watch, is_sanitized
 
 GPUS = {"a100-40": 40, "a100-80": 80, "h100": 80, "h200": 141, "b200": 180, "l4": 24, "l40s": 48, "rtx4090": 24, "rtx5090": 32}  # GB on the box
-KINDS = ("weights", "gradients", "optimizer", "activations", "workspace", "libraries")
+KINDS = ("weights", "gradients", "optimizer", "activations", "workspace", "operations", "libraries")
 
 
 class Plan(ToolTest):
@@ -36,6 +36,7 @@ class Plan(ToolTest):
     def test_each_gpu(self):
         self.write()
         on_cpu, _ = self.plan()
+        self.assertNotIn("operations_bytes", on_cpu["memory"])
         for name, gigabytes in GPUS.items():
             with self.subTest(device=name):
                 results, result = self.plan("--plan-device", name)
@@ -43,10 +44,11 @@ class Plan(ToolTest):
                 self.assertEqual(device["name"], name)
                 self.assertTrue(0.9 * gigabytes < device["memory_bytes"] / 1e9 < 1.08 * gigabytes, device)
                 self.assertEqual(results["memory_limit_bytes"], device["memory_bytes"])
-                for kind in KINDS[:-2]:  # fp32 masters, gradients, optimiser and activations, as here
+                for kind in KINDS[:4]:  # fp32 masters, gradients, optimiser and activations, as here
                     self.assertEqual(memory[f"{kind}_bytes"], on_cpu["memory"][f"{kind}_bytes"], kind)
                 self.assertGreaterEqual(memory["workspace_bytes"], on_cpu["memory"]["workspace_bytes"])  # some stays untouched here
                 self.assertTrue(300e6 < memory["libraries_bytes"] < 1.5e9)
+                self.assertTrue(32 << 20 < memory["operations_bytes"] < 64 << 20)
                 self.assertEqual(memory["total_bytes"], sum(memory[f"{kind}_bytes"] for kind in KINDS))
                 self.assertEqual((results["fits"], results["largest_micro_batch_sequences"]), (True, 12))
                 for same in ("parameters", "flops_per_token", "tokens", "parameter_classes"):

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -27,16 +28,18 @@
 
 namespace {
 
-/// Blocks of power-of-two sizes of one piece of shared memory, each with room behind it that is poisoned.
+/// Blocks of power-of-two sizes in pieces of shared memory, each with room behind it that is poisoned.
 class SharedHeap {
  public:
-  void use(void* memory, size_t bytes) {
-    begin_ = next_ = static_cast<char*>(memory);
-    end_ = begin_ + bytes;
-    ASAN_POISON_MEMORY_REGION(begin_, bytes);
+  void use(keel::CudaQueue& queue) { queue_ = &queue; }
+  /// Not by the thread that is taking a piece for it.
+  bool is_in_use() const { return queue_ != nullptr && !is_growing; }
+  bool has(const void* p) const {
+    for (int i = 0; i < count_.load(std::memory_order_acquire); ++i) {
+      if (p >= pieces_[i].begin && p < pieces_[i].end) return true;
+    }
+    return false;
   }
-  bool is_in_use() const { return begin_ != nullptr; }
-  bool has(const void* p) const { return p >= begin_ && p < end_; }
 
   void* take(size_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -47,7 +50,7 @@ class SharedHeap {
       free_[size_class] = header(block).next;
     } else {
       const size_t whole = size_t{1} << size_class;
-      if (static_cast<size_t>(end_ - next_) < whole) return nullptr;
+      if (static_cast<size_t>(end_ - next_) < whole && !grow(whole)) return nullptr;
       block = next_;
       next_ += whole;
       ASAN_UNPOISON_MEMORY_REGION(block, kHeader);
@@ -81,10 +84,42 @@ class SharedHeap {
     return size_class;
   }
 
-  char *begin_ = nullptr, *next_ = nullptr, *end_ = nullptr;
+  /// Takes another piece, in which so many bytes find room; what is left of the last one is lost. A device fills its memory
+  /// when it is taken, so that no more is taken than tests use.
+  bool grow(size_t bytes) {
+    constexpr size_t kPiece = size_t{64} << 20;
+    const int count = count_.load(std::memory_order_relaxed);
+    if (count == kMostPieces) return false;
+    bytes = std::max(bytes, kPiece);
+    is_growing = true;
+    try {
+      next_ = static_cast<char*>(keel::cuda::allocate_shared(*queue_, static_cast<int64_t>(bytes)));
+    } catch (const keel::Error&) {
+      next_ = end_ = nullptr;
+    }
+    is_growing = false;
+    if (next_ == nullptr) return false;
+    end_ = next_ + bytes;
+    pieces_[count] = {next_, end_};
+    count_.store(count + 1, std::memory_order_release);
+    ASAN_POISON_MEMORY_REGION(next_, bytes);
+    return true;
+  }
+
+  struct Piece {
+    char *begin, *end;
+  };
+  static constexpr int kMostPieces = 256;
+  static thread_local bool is_growing;
+
+  keel::CudaQueue* queue_ = nullptr;
+  Piece pieces_[kMostPieces] = {};
+  std::atomic<int> count_ = 0;
+  char *next_ = nullptr, *end_ = nullptr;
   char* free_[64] = {};
   std::mutex mutex_;
 };
+thread_local bool SharedHeap::is_growing = false;
 
 SharedHeap shared_heap;
 
@@ -113,11 +148,10 @@ void* run_tests(void*) {
 
 /// Runs the tests with shared memory for heap and stack.
 int run_on(const keel::DeviceChoice& device) {
-  constexpr size_t kHeap = size_t{3} << 30, kStack = size_t{64} << 20;
+  constexpr size_t kStack = size_t{64} << 20;
   keel::Context ctx(device, 1);
-  void* heap = keel::cuda::allocate_shared(ctx.queue(), kHeap);
   void* stack = keel::cuda::allocate_shared(ctx.queue(), kStack);
-  shared_heap.use(heap, kHeap);
+  shared_heap.use(ctx.queue());
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstack(&attributes, stack, kStack);

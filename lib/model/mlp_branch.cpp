@@ -162,7 +162,8 @@ MlpPlan plan_mlp(const ModelConfig& config, const std::vector<Sublayer>& sublaye
   }
   const auto is_mlp = [](const Sublayer& sublayer) { return sublayer.branch == BranchKind::mlp; };
   if (std::any_of(sublayers.begin(), sublayers.end(), is_mlp)) {
-    arena.beside().expect(OperationMemory::scratch, mlp_scratch_bytes(config.intermediate_size, options.max_tokens));
+    arena.beside().expect(OperationMemory::scratch,
+                          mlp_scratch_bytes(config.intermediate_size, options.max_tokens, options.compute));
   }
   return plan;
 }

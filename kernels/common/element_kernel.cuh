@@ -50,7 +50,7 @@ void for_elements(CudaQueue& queue, int64_t rows, int64_t d, bool wide, const Bo
 }
 
 template <bool kWide, class Body>
-__global__ void __launch_bounds__(kElementThreads)
+__global__ void __launch_bounds__(kElementThreads, 2)
     over_chunks(const ElementGrid grid, int64_t rows, float* __restrict__ chunks, int64_t stride, const Body body) {
   const int64_t chunk = grid.row(), begin = chunk * kChunkRows, end = min(begin + kChunkRows, rows);
   const int c = grid.column();

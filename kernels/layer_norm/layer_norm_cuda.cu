@@ -65,7 +65,7 @@ struct BackwardValues {
 
 /// A team takes a chunk of rows.
 template <class Layout, class Y, class X>
-__global__ void __launch_bounds__(Layout::kMostThreads) backward(const Backward<Y, X> norm) {
+__global__ void __launch_bounds__(Layout::kMostThreads, Layout::kTeams) backward(const Backward<Y, X> norm) {
   using At = Columns<Layout::kWide>;
   const RowTeam<Layout> team(norm.d);
   const int64_t begin = team.number() * kChunkRows;

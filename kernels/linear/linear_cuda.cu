@@ -26,7 +26,7 @@ struct FewRows {
 /// A warp computes kOutputs columns of Y for all rows of X, of which there are at most R: each lane every 32nd group of 16
 /// bytes of a row of W, or every 32nd weight. What there is too little of is computed once more and not stored.
 template <WeightType kType, int R, bool kVectors, class X, class Y>
-__global__ void __launch_bounds__(kThreads) multiply_few(FewRows<X, Y> p) {
+__global__ void __launch_bounds__(kThreads, 1) multiply_few(FewRows<X, Y> p) {
   const int lane = threadIdx.x % kWarp;
   const int64_t first = (blockIdx.x * int64_t{kWarps} + threadIdx.x / kWarp) * kOutputs;
   if (first >= p.W.rows) return;

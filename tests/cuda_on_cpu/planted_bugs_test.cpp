@@ -84,7 +84,7 @@ struct Outcome {
 Outcome run(const std::string& name, const std::string& options = {}) {
   // A report is wanted, not a core dump; and no attempt to name every frame, which takes seconds.
   const std::string command =
-      options + " TSAN_OPTIONS=symbolize=0 ASAN_OPTIONS=symbolize=0 '" KEEL_PLANTED_BUGS "' " + name + " 2>&1";
+      options + " TSAN_OPTIONS=symbolize=0 ASAN_OPTIONS=symbolize=0 " KEEL_PLANTED_BUGS " " + name + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   std::array<char, 4096> buffer;

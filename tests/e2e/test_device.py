@@ -250,6 +250,26 @@ class Emulated(TrainTest):
         self.assertFalse((self.dir / "small").exists())
 
 
+class NotWanted(TrainTest):
+    """The backend and CUDA's libraries are opened when a device is wanted, so that tools start as fast without."""
+
+    def opens_backend(self, *arguments):
+        result = self.check("keel-train", *arguments, env={**os.environ, "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(self.dir / "opened")})
+        opened = "".join(path.read_text() for path in self.dir.glob("opened.*"))
+        for path in self.dir.glob("opened.*"):
+            path.unlink()
+        self.assertIn("libkeel.so", opened, result.stderr)
+        return "libkeel_cuda" in opened or "libcu" in opened
+
+    def test_the_backend_is_opened_where_a_device_is_wanted(self):
+        for arguments in (["--version"], ["--help"], ["--list-schemes"], self.arguments("cpu", ["--device", "cpu"])):
+            self.assertFalse(self.opens_backend(*arguments), arguments)
+        if not doctor()["gpus"]:
+            self.assertFalse(self.opens_backend(*self.arguments("auto")))
+        if doctor()["cuda_emulated"] == "built in":
+            self.assertTrue(self.opens_backend(*self.arguments("device", ["--device", "cuda-emulated", "--steps", "1"])))
+
+
 class Absent(TrainTest):
     @unittest.skipIf(doctor()["cuda_devices"] > 0, "there is a GPU")
     def test_no_gpu_is_one_line(self):

@@ -14,8 +14,8 @@ namespace keel {
 /// With few rows W is read once, at the speed of the memory, and each element of Y is the same for any number of
 /// threads. With more it is matmul (matmul.h), of weights that are not fp32 block by block as each thread widens them.
 /// Which of the two goes by `batch_rows`, the rows of the batch that X is a block of (0: X is all of it), so that bits do
-/// not depend on how a batch is cut (but on a GPU by what its library chooses for another number of rows, where there are
-/// more).
+/// not depend on how a batch is cut (but by what its library chooses for another number of rows, where there are more: on
+/// a GPU, and on a CPU without AVX-512).
 KEEL_API void linear(Context&, AnyView<const void, 2> X, const WeightMatrix& W, AnyView<void, 2> Y,
                      int64_t batch_rows = 0);
 /// With a W of this type and these extents, for batches of so many rows at most.

@@ -10,6 +10,7 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/linear/linear_ref.h"
 #include "support/complex_step.h"
+#include "support/product_bits.h"
 #include "support/contexts.h"
 #include "support/errors.h"
 #include "support/guarded_matrix.h"
@@ -95,6 +96,7 @@ TEST(Linear, FewRowsAreTheSameForAnyNumberOfThreads) {
 /// A block of a large batch gets the bits that it has in the whole.
 TEST(Linear, BlocksOfABatchAreTheSame) {
   if (testing::test_device()) GTEST_SKIP() << "of a CPU";
+  KEEL_SKIP_UNLESS_PRODUCTS_ARE_ALIKE();
   const RandomWeights W(WeightType::fp32, 65, 48, 5);
   const std::vector<float> x = Random(4).normals(130 * 48);
   std::vector<float> whole(130 * 65), blocks(130 * 65);

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row_step = kThreads / groups.of_row, column_step = kThreads % groups.of_row;
   int64_t r = begin / groups.of_row, c = begin % groups.of_row;
   double sums[3] = {};
-#pragma unroll 2
+#pragma unroll(sizeof(Y) == 4 ? 2 : 1)
   for (int64_t i = begin; i < end; i += kThreads) {
     add_group<kBoth, kWidth>(x[r] + kWidth * c, kBoth ? y[r] + kWidth * c : static_cast<const Y*>(nullptr), sums);
     r += row_step;

@@ -114,7 +114,7 @@ struct ScaleSums {
 
 /// A team takes a chunk of rows, each in one sweep over memory. kScales: scale vectors, or gradients of any scale.
 template <class Layout, OuterNorm kOuter, bool kInner, bool kScales, class Branch>
-__global__ void __launch_bounds__(Layout::kMostThreads, 1) backward(const Backward<Branch> seam) {
+__global__ void __launch_bounds__(Layout::kMostThreads, Layout::kTeams > 1 ? 1 : 0) backward(const Backward<Branch> seam) {
   using At = Columns<Layout::kWide>;
   constexpr bool kRms = kOuter == OuterNorm::rms, kLayer = kOuter == OuterNorm::layer;
   const RowTeam<Layout> team(seam.d);

@@ -56,7 +56,7 @@ class Plan(ToolTest):
                 self.assertNotIn("measured_product_flops_per_second", results)
                 self.assertIn(f"({name})", result.stdout)
                 self.assertRegex(result.stdout, r"CUDA \(an estimate\) +\d+ MB")
-                self.assertRegex(result.stdout, r"planned in fp32.*do not count")
+                self.assertRegex(result.stdout, r"products in fp32.*train.precision=bf16 would have")
                 self.assertIn("assumed, not measured", result.stdout)
 
     def test_time_on_a_gpu_follows_from_its_peak(self):

@@ -9,6 +9,7 @@
 
 #include "keel/model/decoder_test_support.h"
 #include "keel/model/residual_wiring.h"
+#include "support/product_bits.h"
 
 namespace keel {
 namespace {

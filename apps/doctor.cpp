@@ -155,6 +155,7 @@ bool multiplies_rightly(Context& ctx) {
          on_device[1].of(HostView<const float, 2>(b.data(), {n, n})), on_device[2].in_place_of(result));
   on_device[2].fetch(result);
   ctx.synchronize();
+  on_device[2].receive(result);
   for (int64_t row = 0; row < n; ++row) {
     for (int64_t column = 0; column < n; ++column) {
       float expected = 0;

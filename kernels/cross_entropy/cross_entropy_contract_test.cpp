@@ -125,7 +125,8 @@ TEST(CrossEntropy, RefusesShapesThatDisagree) {
   EXPECT_EQ(logits({f.data(), {0, 5}}), "logits must have a row or more (cross_entropy)");
   EXPECT_EQ(logits({f.data(), {2, 6}}), "logits is [2, 6], not [2, 5] (cross_entropy)");
   const keel::testing::RandomWeights bf16(WeightType::bf16, 5, 3, 1);
-  EXPECT_EQ(refusal([&](CrossEntropy& p) { p.W = bf16.matrix(); }), "gradients need fp32 weights (cross_entropy)");
+  EXPECT_EQ(refusal([&](CrossEntropy& p) { p.W = bf16.matrix(); }),
+            "W is bf16, not fp32 as the other matrices (cross_entropy)");
   using ::testing::StartsWith;
   EXPECT_THAT(logits({f.data(), {2, 5}, {4, 1}}), StartsWith("a matrix product needs rows"));
   EXPECT_THAT(refusal([&](CrossEntropy& p) { p.targets = {t.data(), {3}}; }), StartsWith("targets is [3], not [4]"));

@@ -115,6 +115,11 @@ TEST(CudaBackend, PartsAreOnTheirWayWhileOthersAreRead) {
   values = {6, 7, 8, 9, 10, 11};
   copy_to_device(ctx, HostView<const float, 1>(values.data(), {6}), View<float, 1>(memory, {6}));
   EXPECT_EQ(read(0), (std::vector<float>{0, 1})) << "as it was when it was requested";
+  reader.request(part(2));
+  values[4] = 20;
+  copy_to_device(ctx, HostView<const float, 1>(values.data(), {6}), View<float, 1>(memory, {6}));
+  reader.request(part(2));
+  EXPECT_EQ(read(2), (std::vector<float>{20, 11})) << "when it was requested last";
   reader.request(part(1));
   reader.forget();
   EXPECT_EQ(read(1), (std::vector<float>{8, 9}));

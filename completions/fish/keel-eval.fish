@@ -22,7 +22,7 @@ complete -c keel-eval -l out -r -F -d 'Benchmarks: folder (or .json file) for th
 complete -c keel-eval -l json -d 'Print the results as JSON in place of the table.'
 complete -c keel-eval -l report -r -F -d 'Also write the JSON report to this file (- = stdout).'
 complete -c keel-eval -l threads -r -d 'Threads to use; 0 = the cores this process may use (affinity, cgroup, SLURM_CPUS_PER_TASK).'
-complete -c keel-eval -l weights -r -f -a 'fp32 bf16 q8_0' -d 'Type of the model'\''s matrices in memory: bf16 takes half the space, q8_0 (8 bits and a scale for 32) about a quarter; single tokens come faster, from rounded weights.'
+complete -c keel-eval -l weights -r -f -a 'fp32 bf16 q8_0' -d 'Type of the model'\''s matrices in memory: bf16 takes half the space, q8_0 (8 bits and a scale for 32) about a quarter; single tokens come faster, from rounded weights. On a GPU bf16 is also what is computed with, at its full speed, between fp32 residual streams and logits.'
 complete -c keel-eval -l progress -r -f -a 'auto plain json none' -d 'How to show progress on stderr; auto = a bar on a terminal, else plain lines.'
 complete -c keel-eval -l force -d 'Replace output that exists.'
 complete -c keel-eval -l device -r -f -a 'cpu cuda cuda-emulated' -d 'Where to compute; by default CUDA if usable, else the CPU.'

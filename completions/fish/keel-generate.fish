@@ -16,7 +16,7 @@ complete -c keel-generate -l batch-sequences -r -d 'Continuations that are made 
 complete -c keel-generate -l json -d 'Print one JSON object a continuation.'
 complete -c keel-generate -l seed -r -d 'Seed of all random choices.'
 complete -c keel-generate -l threads -r -d 'Threads to use; 0 = the cores this process may use (affinity, cgroup, SLURM_CPUS_PER_TASK).'
-complete -c keel-generate -l weights -r -f -a 'fp32 bf16 q8_0' -d 'Type of the model'\''s matrices in memory: bf16 takes half the space, q8_0 (8 bits and a scale for 32) about a quarter; single tokens come faster, from rounded weights.'
+complete -c keel-generate -l weights -r -f -a 'fp32 bf16 q8_0' -d 'Type of the model'\''s matrices in memory: bf16 takes half the space, q8_0 (8 bits and a scale for 32) about a quarter; single tokens come faster, from rounded weights. On a GPU bf16 is also what is computed with, at its full speed, between fp32 residual streams and logits.'
 complete -c keel-generate -l progress -r -f -a 'auto plain json none' -d 'How to show progress on stderr; auto = a bar on a terminal, else plain lines.'
 complete -c keel-generate -l report -r -F -d 'Also write the JSON report to this file (- = stdout).'
 complete -c keel-generate -l force -d 'Replace output that exists.'

@@ -132,7 +132,7 @@ Results run_bf16(Context& ctx, const AttentionShape& s, const Inputs& in, const 
   return {out.values(), lse.values(), dq.values(), dk.values(), dv.values()};
 }
 
-class AttentionBf16 : public ::testing::Test {
+class DeviceAttentionBf16 : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto device = testing::test_device();
@@ -157,26 +157,26 @@ class AttentionBf16 : public ::testing::Test {
   std::optional<Context> ctx_;
 };
 
-TEST_F(AttentionBf16, HeadDimensionsOfTensorCores) {
+TEST_F(DeviceAttentionBf16, HeadDimensionsOfTensorCores) {
   for (int64_t head_dim : {32, 64, 96, 128, 256}) {
     compare(make_shape({70, 5}, 2, 1, head_dim));
     compare(make_shape({133}, 1, 1, head_dim, 40));
   }
 }
 
-TEST_F(AttentionBf16, OtherHeadDimensionsAndRows) {
+TEST_F(DeviceAttentionBf16, OtherHeadDimensionsAndRows) {
   for (int64_t head_dim : {1, 7, 33, 40, 72}) compare(make_shape({37, 70}, 2, 1, head_dim));
   compare(make_shape({37, 70}, 2, 1, 64), {.pad = 5, .misalign = 1});
   compare(make_shape({40}, 1, 1, 264));
 }
 
-TEST_F(AttentionBf16, LengthsAroundTiles) {
+TEST_F(DeviceAttentionBf16, LengthsAroundTiles) {
   for (int32_t length : {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257}) {
     compare(make_shape({length}, 1, 1, 32));
   }
 }
 
-TEST_F(AttentionBf16, ManySequencesAndGroups) {
+TEST_F(DeviceAttentionBf16, ManySequencesAndGroups) {
   compare(make_shape({0, 5, 0, 0, 64, 1, 0}, 4, 2, 32));
   compare(make_shape({129, 3, 128, 31}, 2, 2, 64));
   compare(make_shape({50, 20}, 6, 2, 32));
@@ -184,12 +184,12 @@ TEST_F(AttentionBf16, ManySequencesAndGroups) {
   compare(make_shape({3}, 150, 1, 32));
 }
 
-TEST_F(AttentionBf16, Windows) {
+TEST_F(DeviceAttentionBf16, Windows) {
   for (int64_t window : {1, 2, 8, 33, 64, 65, 128, 1000}) compare(make_shape({150, 40}, 2, 1, 32, window));
   compare(make_shape({30}, 3, 1, 64, std::numeric_limits<int32_t>::max()));
 }
 
-TEST_F(AttentionBf16, OutputMayTakeThePlaceOfTheQueries) {
+TEST_F(DeviceAttentionBf16, OutputMayTakeThePlaceOfTheQueries) {
   for (int64_t head_dim : {40, 64}) {
     const AttentionShape s = make_shape({100, 33}, 4, 2, head_dim);
     const Inputs in = make_bf16_inputs(s);
@@ -206,7 +206,7 @@ TEST_F(AttentionBf16, OutputMayTakeThePlaceOfTheQueries) {
 
 /// The last queries of sequences whose keys lie in pages of 16, last page first, give the bits that flat keys give or,
 /// where they are few, what the reference gives.
-TEST_F(AttentionBf16, Pages) {
+TEST_F(DeviceAttentionBf16, Pages) {
   constexpr int64_t kPage = 16;
   for (int64_t head_dim : {64, 128}) {
     const AttentionShape s = make_shape({300, 90, 40}, 4, 2, head_dim);

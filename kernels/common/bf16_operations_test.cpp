@@ -58,7 +58,7 @@ struct Results {
   std::vector<std::vector<float>> matrices, floats;
 };
 
-class Bf16Operations : public ::testing::Test {
+class DeviceBf16Operations : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto device = testing::test_device();
@@ -104,7 +104,7 @@ GuardedMatrix stream(const Size& s, uint64_t seed) {
   return GuardedMatrix(s.rows, s.d, Random(seed).normals(s.rows * s.d), s.pad, s.misalign);
 }
 
-TEST_F(Bf16Operations, SeamForward) {
+TEST_F(DeviceBf16Operations, SeamForward) {
   for (const bool outer : {false, true}) {
     for (const bool inner : {false, true}) {
       expect_one_rounding([&](auto type, const Size& s) {
@@ -131,7 +131,7 @@ TEST_F(Bf16Operations, SeamForward) {
   }
 }
 
-TEST_F(Bf16Operations, SeamWithoutBranch) {
+TEST_F(DeviceBf16Operations, SeamWithoutBranch) {
   expect_one_rounding([&](auto type, const Size& s) {
     using M = typename decltype(type)::type;
     GuardedMatrix x = stream(s, 1);
@@ -149,7 +149,7 @@ TEST_F(Bf16Operations, SeamWithoutBranch) {
   });
 }
 
-TEST_F(Bf16Operations, SeamBackward) {
+TEST_F(DeviceBf16Operations, SeamBackward) {
   struct Form {
     bool outer, inner, layer = false, scales = false;
   };
@@ -188,7 +188,7 @@ TEST_F(Bf16Operations, SeamBackward) {
   }
 }
 
-TEST_F(Bf16Operations, RmsNorm) {
+TEST_F(DeviceBf16Operations, RmsNorm) {
   for (const bool accumulate : {false, true}) {
     expect_one_rounding([&](auto type, const Size& s) {
       using M = typename decltype(type)::type;
@@ -205,7 +205,7 @@ TEST_F(Bf16Operations, RmsNorm) {
 }
 
 /// From a stream to a branch's input and back, and within a branch.
-TEST_F(Bf16Operations, LayerNorm) {
+TEST_F(DeviceBf16Operations, LayerNorm) {
   for (const bool of_stream : {false, true}) {
     expect_one_rounding([&](auto type, const Size& s) {
       using M = typename decltype(type)::type;
@@ -228,7 +228,7 @@ TEST_F(Bf16Operations, LayerNorm) {
   }
 }
 
-TEST_F(Bf16Operations, ColumnScale) {
+TEST_F(DeviceBf16Operations, ColumnScale) {
   for (const bool of_stream : {false, true}) {
     expect_one_rounding([&](auto type, const Size& s) {
       using M = typename decltype(type)::type;
@@ -245,7 +245,7 @@ TEST_F(Bf16Operations, ColumnScale) {
   }
 }
 
-TEST_F(Bf16Operations, Swiglu) {
+TEST_F(DeviceBf16Operations, Swiglu) {
   expect_one_rounding([&](auto type, const Size& s) {
     using M = typename decltype(type)::type;
     M gate = made<M>(s, 1), up = made<M>(s, 2), h = empty<M>(s), kept_gate = empty<M>(s), kept_up = empty<M>(s);
@@ -259,7 +259,7 @@ TEST_F(Bf16Operations, Swiglu) {
   });
 }
 
-TEST_F(Bf16Operations, Rope) {
+TEST_F(DeviceBf16Operations, Rope) {
   for (const RopeDirection direction : {RopeDirection::forward, RopeDirection::backward}) {
     for (const int64_t head_dim : {6, 8, 64}) {
       expect_one_rounding([&](auto type, const Size& given) {
@@ -280,7 +280,7 @@ TEST_F(Bf16Operations, Rope) {
   }
 }
 
-TEST_F(Bf16Operations, Bias) {
+TEST_F(DeviceBf16Operations, Bias) {
   expect_one_rounding([&](auto type, const Size& s) {
     using M = typename decltype(type)::type;
     M y = made<M>(s, 1), dy = made<M>(s, 2);
@@ -294,7 +294,7 @@ TEST_F(Bf16Operations, Bias) {
   });
 }
 
-TEST_F(Bf16Operations, EmbeddingBackward) {
+TEST_F(DeviceBf16Operations, EmbeddingBackward) {
   expect_one_rounding([&](auto type, const Size& given) {
     using M = typename decltype(type)::type;
     const Size s{given.rows, given.d, 0, given.misalign};
@@ -308,7 +308,7 @@ TEST_F(Bf16Operations, EmbeddingBackward) {
   });
 }
 
-TEST_F(Bf16Operations, KvStore) {
+TEST_F(DeviceBf16Operations, KvStore) {
   expect_one_rounding([&](auto type, const Size& s) {
     using M = typename decltype(type)::type;
     M x = made<M>(s, 1), cache(s.rows + 3, s.d, s.pad, s.misalign);
@@ -327,7 +327,22 @@ TEST_F(Bf16Operations, KvStore) {
   });
 }
 
-TEST_F(Bf16Operations, Moments) {
+/// As the outputs of a decoder are picked for its head.
+TEST_F(DeviceBf16Operations, Embedding) {
+  expect_one_rounding([&](auto type, const Size& given) {
+    using M = typename decltype(type)::type;
+    const Size s{given.rows, given.d, 0, given.misalign};
+    M table = made<M>(s, 1), y(s.rows + 2, s.d, 0, s.misalign);
+    std::vector<int32_t> rows;
+    for (int64_t n = 0; n < s.rows + 2; ++n) rows.push_back(static_cast<int32_t>(n * 3 % s.rows));
+    embedding(ctx(), {rows.data(), {s.rows + 2}}, AnyView<const void, 2>(table.view()), y.view());
+    ctx().synchronize();
+    EXPECT_TRUE(y.intact());
+    return Results{{y.values()}, {}};
+  });
+}
+
+TEST_F(DeviceBf16Operations, Moments) {
   expect_one_rounding([&](auto type, const Size& s) {
     using M = typename decltype(type)::type;
     GuardedMatrix x = stream(s, 1);
@@ -340,7 +355,7 @@ TEST_F(Bf16Operations, Moments) {
 }
 
 /// A few rows by weights in bf16, as few_rows has them.
-TEST_F(Bf16Operations, LinearOfFewRows) {
+TEST_F(DeviceBf16Operations, LinearOfFewRows) {
   for (const int64_t rows : {1, 2, 3, 5, 12}) {
     for (const int64_t in : {64, 520, 37}) {
       SCOPED_TRACE(std::to_string(rows) + " of " + std::to_string(in));
@@ -358,7 +373,7 @@ TEST_F(Bf16Operations, LinearOfFewRows) {
   }
 }
 
-TEST_F(Bf16Operations, AdamwWritesWhatIsMultipliedBy) {
+TEST_F(DeviceBf16Operations, AdamwWritesWhatIsMultipliedBy) {
   for (const int64_t size : {1, 9000, 8195}) {
     for (const int64_t offset : {0, 3, 4}) {
       const int64_t all = offset + size + 5;
@@ -405,7 +420,14 @@ TEST(Bf16OperationsRefused, TypesThatDisagree) {
   expect_refused("B is fp32, not bf16 as the other matrices",
                  [&] { matmul(ctx, narrow.view(), wide.view(), square.view(), Transpose::b); });
   expect_refused("X is bf16, W is not", [&] { linear(ctx, narrow.view(), wide.view(), square.view()); });
+  std::vector<int32_t> rows(2);
+  expect_refused("Y is bf16, W is not", [&] {
+    widen_rows(ctx, {rows.data(), {2}}, AnyView<const void, 2>(wide.view()), narrow.view());
+  });
   if (testing::test_device()) return;
+  expect_refused("Y is bf16, not fp32 on a CPU", [&] {
+    widen_rows(ctx, {rows.data(), {2}}, AnyView<const void, 2>(narrow.view()), narrow.view());
+  });
   expect_refused("y is bf16, not fp32 on a CPU", [&] { add_bias(ctx, flat(w), narrow.view()); });
   expect_refused("x is bf16, not fp32 on a CPU",
                  [&] { rms_norm(ctx, narrow.view(), flat(w), 1, narrow.view(), flat(r)); });

@@ -8,14 +8,15 @@
 
 namespace keel {
 
-void embedding(Context& ctx, View<const int32_t, 1> tokens, const WeightMatrix& table, View<float, 2> y) {
+void embedding(Context& ctx, View<const int32_t, 1> tokens, const WeightMatrix& table, AnyView<void, 2> y) {
   const int64_t count = tokens.extent(0), d = table.columns;
   check_shape("embedding", "tokens", tokens, {count});
   table.check("embedding", table.rows, d);
   check_dense("embedding", "y", y, {count, d});
   if (!table.is_fp32() || ctx.device() == Device::cuda) return widen_rows(ctx, tokens, table, y);
   const OperationScope scope(ctx, "embedding", {.flops = 0, .bytes = bytes_of(y, 2)});
-  KEEL_CALL_ISA(ctx.isa(), embedding(tokens.data(), count, table.fp32().data(), d, y.data(), ctx.team()));
+  const View<float, 2> floats = floats_of("embedding", "y", y);
+  KEEL_CALL_ISA(ctx.isa(), embedding(tokens.data(), count, table.fp32().data(), d, floats.data(), ctx.team()));
 }
 
 void embedding_backward(Context& ctx, View<const int32_t, 1> tokens, AnyView<const void, 2> dy,

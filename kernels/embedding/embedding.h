@@ -10,8 +10,8 @@ namespace keel {
 
 /// y[n,:] = table[tokens[n],:]
 /// tokens: [N], each in [0, V) (checked where data is read, not here).  table: [V, d] dense, in any type of weights.
-/// y: [N, d] dense; they do not overlap.
-KEEL_API void embedding(Context&, View<const int32_t, 1> tokens, const WeightMatrix& table, View<float, 2> y);
+/// y: [N, d] dense; on a GPU it may be bf16, where the table is. They do not overlap.
+KEEL_API void embedding(Context&, View<const int32_t, 1> tokens, const WeightMatrix& table, AnyView<void, 2> y);
 
 /// d_table[v,:] += sum over n with tokens[n] = v of dy[n,:], in ascending n whatever the number of threads.
 /// dy: [N, d] dense; on a GPU it may be bf16.  d_table: [V, d] dense, accumulated into.

@@ -92,7 +92,7 @@ void widened_blocks_on_device(Context& ctx, const View<const float, 2>& X, const
     {
       const OperationScope scope(ctx, "cast",
                                  {.flops = 0, .bytes = static_cast<double>(part.bytes()) + bytes_of(widened)});
-      cuda::widen_rows(ctx.queue(), part, nullptr, part.rows, wide, part.columns);
+      cuda::widen_rows(ctx.queue(), part, nullptr, widened);
     }
     matmul(ctx, X, widened, Y.columns(begin, end), Transpose::b);
   }
@@ -117,27 +117,30 @@ void linear(Context& ctx, AnyView<const void, 2> X, const WeightMatrix& W, AnyVi
   few_rows(ctx, floats_of("linear", "X", X), W, floats_of("linear", "Y", Y));
 }
 
-void expect_linear(OperationMemory& memory, WeightType type, int64_t out, int64_t in, int64_t batch_rows) {
+void expect_linear(OperationMemory& memory, WeightType W, ElementType X, int64_t out, int64_t in, int64_t batch_rows) {
   if (batch_rows <= kFewRows) return;
   expect_matmul(memory);
-  if (type == WeightType::fp32) return;
+  if (W == WeightType::fp32 || X == ElementType::bf16) return;
   memory.expect(OperationMemory::widened_weights,
                 widened_rows_on_device(out, in) * in * static_cast<int64_t>(sizeof(float)));
 }
 
-void widen_rows(Context& ctx, View<const int32_t, 1> rows, const WeightMatrix& W, View<float, 2> Y) {
+void widen_rows(Context& ctx, View<const int32_t, 1> rows, const WeightMatrix& W, AnyView<void, 2> Y) {
+  constexpr const char* kName = "widen_rows";
   const int64_t N = rows.extent(0);
-  W.check("widen_rows", W.rows, W.columns);
-  check_dense("widen_rows", "rows", rows, {N});
-  check_shape("widen_rows", "Y", Y, {N, W.columns});
-  const OperationScope scope(ctx, "embedding", {.flops = 0, .bytes = 2 * bytes_of(Y)});
-  if (ctx.device() == Device::cuda) {
-    return cuda::widen_rows(ctx.queue(), W, rows.data(), N, Y.data(), Y.stride(0));
+  W.check(kName, W.rows, W.columns);
+  check_dense(kName, "rows", rows, {N});
+  check_shape(kName, "Y", Y, {N, W.columns});
+  if (Y.type() == ElementType::bf16 && W.type != WeightType::bf16) {
+    throw Error(ErrorKind::shape, "Y is bf16, W is not", kName);
   }
+  const OperationScope scope(ctx, "embedding", {.flops = 0, .bytes = 2 * bytes_of(Y)});
+  if (ctx.device() == Device::cuda) return cuda::widen_rows(ctx.queue(), W, rows.data(), Y);
+  const View<float, 2> floats = floats_of(kName, "Y", Y);
   for_ranges(ctx.team(), N, N * W.columns, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const int64_t row = rows(n);
-      KEEL_CALL_ISA(ctx.isa(), widen_weights(W.slice(row, row + 1), Y.data() + n * Y.stride(0), Y.stride(0)));
+      KEEL_CALL_ISA(ctx.isa(), widen_weights(W.slice(row, row + 1), floats.data() + n * Y.stride(0), Y.stride(0)));
     }
   });
 }

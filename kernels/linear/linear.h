@@ -18,10 +18,11 @@ namespace keel {
 /// a GPU, and on a CPU without AVX-512).
 KEEL_API void linear(Context&, AnyView<const void, 2> X, const WeightMatrix& W, AnyView<void, 2> Y,
                      int64_t batch_rows = 0);
-/// With a W of this type and these extents, for batches of so many rows at most.
-KEEL_API void expect_linear(OperationMemory&, WeightType type, int64_t out, int64_t in, int64_t batch_rows);
+/// With a W of this type and these extents and an X of that type, for batches of so many rows at most.
+KEEL_API void expect_linear(OperationMemory&, WeightType W, ElementType X, int64_t out, int64_t in, int64_t batch_rows);
 
-/// Y[n,:] = W[rows[n],:]   rows: [N], each in [0, W.rows).   Y: [N, in], rows may be strided, last axis contiguous.
-KEEL_API void widen_rows(Context&, View<const int32_t, 1> rows, const WeightMatrix& W, View<float, 2> Y);
+/// Y[n,:] = W[rows[n],:]   rows: [N], each in [0, W.rows).   Y: [N, in], rows may be strided, last axis contiguous; on a
+/// GPU it may be bf16, where W is.
+KEEL_API void widen_rows(Context&, View<const int32_t, 1> rows, const WeightMatrix& W, AnyView<void, 2> Y);
 
 }  // namespace keel

@@ -92,14 +92,14 @@ void multiply(CudaQueue& queue, const CudaLinearRows& p) {
 }
 
 /// Each row by a warp, as the groups of 16 bytes of its weights or one by one.
-template <WeightType kType, bool kVectors>
+template <WeightType kType, class Y, bool kVectors>
 __global__ void __launch_bounds__(kThreads)
-    widen(WeightMatrix W, const int32_t* __restrict__ rows, int64_t count, float* __restrict__ y, int64_t stride) {
+    widen(WeightMatrix W, const int32_t* __restrict__ rows, int64_t count, Matrix<Y> y) {
   const int64_t n = blockIdx.x * int64_t{kWarps} + threadIdx.x / kWarp;
   if (n >= count) return;
   const int lane = threadIdx.x % kWarp;
   const Weights<kType> w(W, rows == nullptr ? n : rows[n]);
-  float* to = y + n * stride;
+  Y* to = y[n];
   if constexpr (kVectors) {
     constexpr int kVector = Weights<kType>::kVector;
     for (int64_t c = lane * kVector; c < W.columns; c += kWarp * kVector) {
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kVector / 4; ++i) store4(to + c + 4 * i, raw.four(i));
     }
   } else {
-    for (int64_t c = lane; c < W.columns; c += kWarp) to[c] = w.one(c);
+    for (int64_t c = lane; c < W.columns; c += kWarp) store1(to + c, w.one(c));
   }
 }
 
@@ -123,13 +123,18 @@ void keel_cuda_linear_rows(CudaQueue& queue, const CudaLinearRows& p) {
   for_weight_type(p.W.type, [&](auto type) { multiply<type.value, float, float>(queue, p); });
 }
 
-void keel_cuda_widen_rows(CudaQueue& queue, const WeightMatrix& W, const int32_t* rows, int64_t count, float* y,
-                          int64_t stride) {
-  for_weight_type(W.type, [&](auto type) {
-    const bool vectors = has_vectors<type.value>(W) && is_aligned(y, 16) && (count == 1 || stride % 4 == 0);
-    launch(queue, vectors ? widen<type.value, true> : widen<type.value, false>,
-           dim3(static_cast<unsigned>(chunk_count(count, kWarps))), kThreads, 0, W, rows, count, y, stride);
-  });
+void keel_cuda_widen_rows(CudaQueue& queue, const WeightMatrix& W, const int32_t* rows, AnyView<void, 2> Y) {
+  const int64_t count = Y.extent(0);
+  const auto run = [&](auto type, auto element) {
+    using Element = typename decltype(element)::type;
+    const bool vectors = has_vectors<type.value>(W) && has_wide_rows(Y);
+    launch(queue, vectors ? widen<type.value, Element, true> : widen<type.value, Element, false>,
+           dim3(static_cast<unsigned>(chunk_count(count, kWarps))), kThreads, 0, W, rows, count, Matrix<Element>(Y));
+  };
+  if (Y.type() == ElementType::bf16) {
+    return run(std::integral_constant<WeightType, WeightType::bf16>(), std::type_identity<__nv_bfloat16>());
+  }
+  for_weight_type(W.type, [&](auto type) { run(type, std::type_identity<float>()); });
 }
 
 float* keel_cuda_widened_weights(CudaQueue& queue, int64_t floats) {

@@ -17,9 +17,8 @@ struct CudaLinearRows {
 };
 KEEL_CUDA_FUNCTION(void, linear_rows, CudaQueue&, const CudaLinearRows&)
 
-/// y[n,:] = W[rows[n],:] for n < count, rows of y `stride` apart; rows null: W[n,:].
-KEEL_CUDA_FUNCTION(void, widen_rows, CudaQueue&, const WeightMatrix& W, const int32_t* rows, int64_t count, float* y,
-                   int64_t stride)
+/// Y[n,:] = W[rows[n],:]; rows null: W[n,:].
+KEEL_CUDA_FUNCTION(void, widen_rows, CudaQueue&, const WeightMatrix& W, const int32_t* rows, AnyView<void, 2> Y)
 
 /// Memory that the queue keeps for a block of widened weights.
 KEEL_CUDA_FUNCTION(float*, widened_weights, CudaQueue&, int64_t floats)

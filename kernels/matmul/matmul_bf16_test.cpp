@@ -64,7 +64,7 @@ void check(Context& ctx, MatmulShape s, int64_t pad) {
   }
 }
 
-TEST(MatmulBf16, ResultsInEitherType) {
+TEST(DeviceMatmulBf16, ResultsInEitherType) {
   const auto device = testing::test_device();
   if (!device) GTEST_SKIP() << "of a GPU";
   Context ctx(*device, 1);

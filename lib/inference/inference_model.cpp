@@ -48,9 +48,9 @@ struct LoadedModel {
  private:
   const ArenaPlan& with_operations(Context& ctx, const DecoderOptions& options, WeightType type) {
     for (const auto& [out, in] : block_matrices(config)) {
-      expect_linear(plan.beside(), type, out, in, options.max_tokens);
+      expect_linear(plan.beside(), type, options.compute, out, in, options.max_tokens);
     }
-    expect_linear(plan.beside(), type, config.vocab_size, config.hidden_size, options.max_tokens);
+    expect_linear(plan.beside(), type, options.compute, config.vocab_size, config.hidden_size, options.max_tokens);
     expect_batches(plan.beside(), options);
     require_room(ctx, plan);
     return plan;
@@ -102,6 +102,7 @@ struct InferenceModel::Impl {
 InferenceModel::InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
                                std::function<bool()> interrupted, WeightType weights) {
   options.training = false;
+  options.compute = ctx.device() == Device::cuda && weights == WeightType::bf16 ? ElementType::bf16 : ElementType::fp32;
   impl_ =
       std::make_unique<Impl>(ctx, std::make_unique<LoadedModel>(ctx, folder, options, weights), std::move(interrupted));
 }

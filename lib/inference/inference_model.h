@@ -17,8 +17,9 @@ class KEEL_API InferenceModel {
  public:
   /// Reads config and weights, and allocates everything it needs. Errors as parse_model_config, plan_decoder and
   /// TensorSet::read give them; Error(memory) if a GPU has less left than memory() says, or the system refuses the
-  /// allocation. options.training is ignored.
-  /// `interrupted` as in Decoder. `weights`: the type that matrices are kept in (weight_matrix.h).
+  /// allocation. options.training and options.compute are ignored.
+  /// `interrupted` as in Decoder. `weights`: the type that matrices are kept in (weight_matrix.h). bf16 is what a GPU
+  /// computes with then (DecoderOptions::compute), for its tensor cores; all else, and every CPU, computes with fp32.
   InferenceModel(Context& ctx, const ModelFolder& folder, DecoderOptions options,
                  std::function<bool()> interrupted = {}, WeightType weights = WeightType::fp32);
   /// Borrows weights and memory, which outlive it: `plan`, made with training = false, and `parameters` lie in `arena`.

@@ -81,8 +81,9 @@ DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublay
   plan.logits = arena.add<float>(MemoryKind::workspace, plan.logits_rows * config.vocab_size);
   const bool has_own_gradient = options.training && options.compute == ElementType::bf16;
   plan.d_logits = arena.add(MemoryKind::workspace, has_own_gradient ? plan.logits.count : 0, options.compute);
-  plan.logit_inputs = arena.add<float>(MemoryKind::workspace, options.logit_rows * config.hidden_size);
-  expect_linear(arena.beside(), WeightType::fp32, config.vocab_size, config.hidden_size, options.max_tokens);
+  plan.logit_inputs = arena.add(MemoryKind::workspace, options.logit_rows * config.hidden_size, options.compute);
+  expect_linear(arena.beside(), WeightType::fp32, options.compute, config.vocab_size, config.hidden_size,
+                options.max_tokens);
   expect_cross_entropy(arena.beside(), options.max_tokens);
   if (options.training) {
     expect_matmul(arena.beside());
@@ -168,12 +169,12 @@ void Decoder::loss(const ParameterBuffers& p, const FlatBatch& batch, View<StepS
   head(p, batch, scalars, nll, {}, {});
 }
 
-View<const float, 2> Decoder::pick_rows(View<const int32_t, 1> rows) {
+AnyView<const void, 2> Decoder::pick_rows(View<const int32_t, 1> rows) {
   if (rows.extent(0) > plan_.options.logit_rows) {
     throw Error(ErrorKind::shape, std::to_string(rows.extent(0)) + " rows of logits, at most " +
                                       std::to_string(plan_.options.logit_rows) + " are planned for");
   }
-  const View<float, 2> inputs(arena_.at(plan_.logit_inputs), {rows.extent(0), config_.hidden_size});
+  const AnyView<void, 2> inputs = arena_.view<2>(plan_.logit_inputs, {rows.extent(0), config_.hidden_size});
   embedding(ctx_, rows, head_input(), inputs);
   return inputs;
 }

@@ -30,7 +30,8 @@ struct DecoderPlan {
   SingleStreamPlan stream;
   AttentionPlan attention;
   MlpPlan mlp;
-  Region<float> logits, logit_inputs;
+  Region<float> logits;
+  Region<void> logit_inputs;
   Region<void> d_logits;    ///< where they do not go to the place of the logits
   int64_t logits_rows = 0;  ///< rows of the [tokens, vocab] logits that exist at a time
 };
@@ -116,7 +117,7 @@ class KEEL_API Decoder {
   struct Pass;
   struct ForwardStep;
   struct BackwardStep;
-  View<const float, 2> pick_rows(View<const int32_t, 1> rows);
+  AnyView<const void, 2> pick_rows(View<const int32_t, 1> rows);
   Branches& branch(int64_t i) const;
   void head(const ParameterBuffers& parameters, const FlatBatch& batch, View<StepScalars, 1> scalars,
             View<float, 1> nll, AnyView<void, 2> dx, View<float, 2> dW);

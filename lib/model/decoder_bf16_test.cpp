@@ -2,14 +2,20 @@
 // rounding may move them (support/perturbation.h).
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "keel/kernels/cast/cast.h"
+#include "keel/model/batch_copy.h"
 #include "keel/model/decoder.h"
 #include "keel/model/decoder_backward_ref.h"
 #include "keel/model/decoder_test_support.h"
+#include "keel/model/kv_cache.h"
 #include "support/perturbation.h"
 #include "support/test_device.h"
 
@@ -43,16 +49,26 @@ Gradients reference_gradients(const Case& c, const std::function<void(std::vecto
   return named(c, found.parameters, found.nll);
 }
 
+/// A case's parameters with matrices in bf16.
+struct RoundedParameters {
+  std::vector<Bf16> values;
+  std::vector<WeightMatrix> matrices;
+  ParameterBuffers buffers;
+
+  RoundedParameters(Context& ctx, Case& c) : values(c.layout.size), buffers(c.parameters()) {
+    const std::array<int64_t, 2> all{1, c.layout.size};
+    narrow(ctx, View<const float, 2>(c.weights.data(), all), View<Bf16, 2>(values.data(), all));
+    matrices = bf16_matrices(c.layout, values.data());
+    buffers.compute = matrices;
+  }
+};
+
 Gradients device_gradients(Case& c) {
   Context ctx = testing::test_context(1);
   const Arena arena(ctx, c.arena_plan);
   Decoder decoder(ctx, c.config, c.plan, arena);
-  std::vector<Bf16> compute(c.layout.size);
-  narrow(ctx, View<const float, 2>(c.weights.data(), {1, c.layout.size}),
-         View<Bf16, 2>(compute.data(), {1, c.layout.size}));
-  const std::vector<WeightMatrix> matrices = bf16_matrices(c.layout, compute.data());
-  ParameterBuffers p = c.parameters();
-  p.compute = matrices;
+  const RoundedParameters rounded(ctx, c);
+  const ParameterBuffers& p = rounded.buffers;
   std::vector<StepScalars> scalars(1);
   std::vector<float> nll(c.batch.size()), first;
   for (int pass = 0; pass < 2; ++pass) {  // the second one finds what the first has left in every buffer
@@ -69,7 +85,55 @@ Gradients device_gradients(Case& c) {
   return named(c, {c.gradients.begin(), c.gradients.end()}, {nll.begin(), nll.end()});
 }
 
-class DecoderBf16 : public ::testing::Test {
+/// Token losses of the only sequence of a case, which runs in pieces through a key-value cache: by score() and by logits()
+/// in turn.
+std::vector<double> losses_through_a_cache(Case& c, const std::vector<int64_t>& pieces) {
+  constexpr int64_t kPages = 8, kPageSize = 4;
+  const int64_t N = c.batch.size(), V = c.config.vocab_size;
+  ArenaPlan arena_plan;
+  const DecoderPlan plan = plan_decoder(c.config, all_sublayers(c.config),
+                                        {.max_tokens = N,
+                                         .max_positions = N,
+                                         .training = false,
+                                         .compute = ElementType::bf16,
+                                         .cache_pages = kPages,
+                                         .page_size = kPageSize,
+                                         .logit_rows = N},
+                                        arena_plan);
+  Context ctx = testing::test_context(1);
+  const Arena arena(ctx, arena_plan);
+  Decoder decoder(ctx, c.config, plan, arena);
+  const RoundedParameters rounded(ctx, c);
+  KvPages pages(kPages, kPageSize);
+  const int64_t sequence = pages.create();
+  BatchCopy copy(ctx);
+  CachedBatch batch;
+  std::vector<double> losses;
+  for (const int64_t piece : pieces) {
+    const int64_t begin = std::ssize(losses);
+    batch.clear();
+    EXPECT_TRUE(batch.add(pages, sequence, std::span(c.batch.tokens).subspan(begin, piece)));
+    EXPECT_TRUE(decoder.forward(rounded.buffers, copy.of(batch.host())));
+    std::vector<int32_t> rows(piece), argmax(piece);
+    std::iota(rows.begin(), rows.end(), 0);
+    const std::vector<float> weights(piece, 1);
+    std::vector<float> nll(piece), logits(piece * V);
+    decoder.score(rounded.buffers, Case::view(rows), Case::view(c.batch.targets).slice(begin, begin + piece),
+                  Case::view(weights), {nll.data(), {piece}}, {argmax.data(), {piece}});
+    decoder.logits(rounded.buffers, Case::view(rows), {logits.data(), {piece, V}});
+    ctx.synchronize();
+    for (int64_t n = 0; n < piece; ++n) {
+      const float* of_row = logits.data() + n * V;
+      double sum = 0;
+      for (int64_t v = 0; v < V; ++v) sum += std::exp(double{of_row[v]});
+      const double from_logits = std::log(sum) - of_row[c.batch.targets[begin + n]];
+      losses.push_back(n % 2 == 0 ? nll[n] : from_logits);
+    }
+  }
+  return losses;
+}
+
+class DeviceDecoderBf16 : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!testing::test_device()) GTEST_SKIP() << "of a GPU";
@@ -82,6 +146,9 @@ class DecoderBf16 : public ::testing::Test {
 
   static void expect_rounding_alone(const ModelConfig& config, const std::vector<int32_t>& cu_seqlens, uint64_t seed) {
     Case c = made(config, cu_seqlens, seed);
+    expect_rounding_alone(c, device_gradients(c));
+  }
+  static void expect_rounding_alone(const Case& c, const Gradients& found) {
     const Gradients expected = reference_gradients(c, {});
     std::map<std::string, testing::Deviation> deviations;
     for (int run = 0; run < testing::kPerturbedRuns; ++run) {
@@ -89,14 +156,14 @@ class DecoderBf16 : public ::testing::Test {
         deviations[name].add(testing::distance(values, expected.at(name)));
       }
     }
-    for (const auto& [name, values] : device_gradients(c)) {
+    for (const auto& [name, values] : found) {
       const double off = testing::distance(values, expected.at(name)), tolerance = deviations[name].tolerance();
       EXPECT_TRUE(off <= tolerance) << name << ": off by " << off << ", rounding may do " << tolerance;
     }
   }
 };
 
-TEST_F(DecoderBf16, EveryScheme) {
+TEST_F(DeviceDecoderBf16, EveryScheme) {
   for (const ResidualScheme& scheme : residual_schemes()) {
     SCOPED_TRACE(scheme.name);
     ModelConfig config = small(std::string(scheme.name));
@@ -105,7 +172,7 @@ TEST_F(DecoderBf16, EveryScheme) {
   }
 }
 
-TEST_F(DecoderBf16, SchemesWithOtherNormsAndLearnedScales) {
+TEST_F(DeviceDecoderBf16, SchemesWithOtherNormsAndLearnedScales) {
   for (const ResidualScheme& scheme : residual_schemes()) {
     SCOPED_TRACE(scheme.name);
     for (const NormKind norm : {NormKind::rms, NormKind::ln}) {
@@ -119,7 +186,7 @@ TEST_F(DecoderBf16, SchemesWithOtherNormsAndLearnedScales) {
   }
 }
 
-TEST_F(DecoderBf16, Options) {
+TEST_F(DeviceDecoderBf16, Options) {
   ModelConfig all = small("sandwich");
   all.tie_word_embeddings = all.attention_bias = all.mlp_bias = all.qk_norm = true;
   all.sliding_window = 7;
@@ -130,7 +197,7 @@ TEST_F(DecoderBf16, Options) {
 }
 
 /// Heads for tensor cores, and rows that kernels take four columns at a time.
-TEST_F(DecoderBf16, Wide) {
+TEST_F(DeviceDecoderBf16, Wide) {
   for (const char* scheme : {"keel", "pre", "post", "olmo2"}) {
     SCOPED_TRACE(scheme);
     ModelConfig config{.vocab_size = 61,
@@ -145,7 +212,20 @@ TEST_F(DecoderBf16, Wide) {
   }
 }
 
-TEST_F(DecoderBf16, WhatIsComputedAgainHasTheSameBits) {
+TEST_F(DeviceDecoderBf16, ThroughACache) {
+  for (const char* scheme : {"keel", "pre", "sandwich"}) {
+    SCOPED_TRACE(scheme);
+    ModelConfig config = small(scheme);
+    config.qk_norm = true;
+    config.sliding_window = 9;
+    Case c(config, {0, 30}, 7);
+    for (const std::vector<int64_t>& pieces : {std::vector<int64_t>(30, 1), {30}, {5, 1, 1, 9, 13, 1}}) {
+      expect_rounding_alone(c, {{"token losses", losses_through_a_cache(c, pieces)}});
+    }
+  }
+}
+
+TEST_F(DeviceDecoderBf16, WhatIsComputedAgainHasTheSameBits) {
   for (const char* scheme : {"keel", "pre", "post", "sandwich", "lns", "admin"}) {
     SCOPED_TRACE(scheme);
     ModelConfig config = small(scheme);

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdio>
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,9 @@ struct Bug {
   const char* name;
   std::map<Check, const char*> noticed_by;  ///< and the text that says so
 };
+void PrintTo(const Bug& bug, std::ostream* out) {
+  *out << bug.name;
+}
 
 const char* const kRace = "ThreadSanitizer: data race";
 const char* const kAddress = "AddressSanitizer";
@@ -128,19 +133,31 @@ std::string missed(const std::string& name, Check check, const std::string& text
   return noticed ? "" : "status " + std::to_string(first.status) + ", output:\n" + first.output.substr(0, 2000);
 }
 
+/// Those that checks of this build notice.
+std::vector<Bug> bugs_of_this_build() {
+  std::vector<Bug> bugs;
+  for (const Bug& bug : kBugs) {
+    const bool is_checked =
+        std::any_of(kChecks.begin(), kChecks.end(), [&](Check check) { return bug.noticed_by.count(check) > 0; });
+    if (is_checked) bugs.push_back(bug);
+  }
+  return bugs;
+}
+
 class PlantedBugs : public testing::TestWithParam<Bug> {};
-INSTANTIATE_TEST_SUITE_P(, PlantedBugs, testing::ValuesIn(kBugs),
+INSTANTIATE_TEST_SUITE_P(, PlantedBugs, testing::ValuesIn(bugs_of_this_build()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(PlantedBugs, AreNoticed) {
-  int checked = 0;
   for (const Check check : kChecks) {
     const auto expected = GetParam().noticed_by.find(check);
     if (expected == GetParam().noticed_by.end()) continue;
-    ++checked;
     EXPECT_EQ(missed(GetParam().name, check, expected->second), "") << "check " << static_cast<int>(check);
   }
-  if (checked == 0) GTEST_SKIP() << "another build's checks notice this one";
+}
+
+TEST(PlantedBugsTest, SomeBuildNoticesEach) {
+  for (const Bug& bug : kBugs) EXPECT_FALSE(bug.noticed_by.empty()) << bug.name;
 }
 
 // The checks say nothing where nothing is wrong, and results are the same whatever the options.

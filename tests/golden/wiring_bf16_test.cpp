@@ -141,9 +141,9 @@ void put_golden_values(const CaseFiles& files, Quantities& q) {
   }
 }
 
-class GoldenWiringBf16 : public ::testing::TestWithParam<std::string> {};
+class DeviceGoldenWiringBf16 : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenWiringBf16, StepZero) {
+TEST_P(DeviceGoldenWiringBf16, StepZero) {
   if (GetParam().empty()) GTEST_SKIP() << "KEEL_TEST_DATA names no folder with golden/wiring";
   if (!testing::test_device()) GTEST_SKIP() << "of a GPU";
   const CaseFiles files(GetParam());
@@ -167,7 +167,7 @@ TEST_P(GoldenWiringBf16, StepZero) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, GoldenWiringBf16, ::testing::ValuesIn(case_names()),
+INSTANTIATE_TEST_SUITE_P(Cases, DeviceGoldenWiringBf16, ::testing::ValuesIn(case_names()),
                          [](const auto& info) { return info.param.empty() ? std::string("NoData") : info.param; });
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace keel {
 
-/// What --device asks for; without it the first GPU, if this build has a backend for it and the machine has one, else the
-/// CPU: then the backend is opened, to ask. Whether a device that was named is there shows when a Context is made.
+/// What --device asks for; without it the first GPU, if this build has a backend for it, the machine has one and it takes a
+/// kernel, else the CPU, with a warning of the reason where there is one. Whether a device that was named is there shows when a Context is made.
 /// Error(usage) for a name that is none.
 DeviceChoice device_choice(const Options& options);
 

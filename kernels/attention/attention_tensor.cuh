@@ -1,7 +1,9 @@
 #pragma once
 
-// Products of bf16 tiles on tensor cores. A tile lies in shared memory, its rows kPitch elements apart: eight rows of 16
+// Products of bf16 tiles on tensor cores. Heads of fewer columns than a tile has are widened by zeros. A tile lies in shared memory, its rows kPitch elements apart: eight rows of 16
 // bytes then fall on different banks. A warp computes 16 rows at a time; see mma_m16n8k16 for which lane holds what.
+
+#include <type_traits>
 
 #include "keel/kernels/attention/attention_device.cuh"
 
@@ -13,16 +15,17 @@ inline constexpr int kTensorWarps = 4, kTensorThreads = kTensorWarps * kWarp;
 template <int kDim>
 inline constexpr int kPitch = kDim + 8;
 
-/// Begins to copy rows of kDim elements, the i-th from `from` + at(i); zeros instead of those beyond `count`.
+/// Begins to copy rows of `width` elements, the i-th from `from` + at(i); zeros instead of rows beyond `count` and of the
+/// rest of kDim columns.
 template <int kDim, int kRows, class At>
-__device__ inline void fetch_rows(Half* to, const Half* from, int count, At at) {
+__device__ inline void fetch_rows(Half* to, const Half* from, int count, int width, At at) {
   constexpr int kChunk = 8, kChunks = kDim / kChunk;
   static_assert(kRows * kChunks % kTensorThreads == 0);
 #pragma unroll 2
   for (int i = 0; i < kRows * kChunks / kTensorThreads; ++i) {
     const int e = i * kTensorThreads + static_cast<int>(threadIdx.x), row = e / kChunks, column = e % kChunks * kChunk;
-    const bool is_there = row < count;
-    cp_async16(to + row * kPitch<kDim> + column, from + (is_there ? at(row) : 0) + column, is_there);
+    const bool is_there = row < count && column < width;
+    cp_async16(to + row * kPitch<kDim> + column, from + (is_there ? at(row) + column : 0), is_there);
   }
 }
 
@@ -110,10 +113,11 @@ __device__ inline void add_weighted_tile(Fragments<kM, kColumns>& sums, const Fr
   }
 }
 
-/// Rows of a tile, kColumns of its columns from 0 on, by all lanes of the warp whose rows they are: row(m, half) tells
+/// Rows of a tile, `width` of kColumns columns from 0 on, by all lanes of the warp whose rows they are: row(m, half) tells
 /// whether and where in global memory 8 (2 m + half) + lane / 4 goes; factor(m, half) what it is multiplied by.
 template <int kDim, int kM, int kColumns, class Factor, class To>
-__device__ inline void store_tile(const Fragments<kM, kColumns>& sums, Half* tile, int first, Factor factor, To to) {
+__device__ inline void store_tile(const Fragments<kM, kColumns>& sums, Half* tile, int first, int width, Factor factor,
+                                  To to) {
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
@@ -132,13 +136,25 @@ __device__ inline void store_tile(const Fragments<kM, kColumns>& sums, Half* til
   for (int e = lane; e < 16 * kM * kChunks; e += kWarp) {
     const int row = e / kChunks, column = e % kChunks * 8;
     Half* out = to(first + row);
-    if (out == nullptr) continue;
+    if (out == nullptr || column >= width) continue;
     *reinterpret_cast<uint4*>(out + column) =
         *reinterpret_cast<const uint4*>(tile + (first + row) * kPitch<kDim> + column);
   }
 }
 
 inline constexpr float kLog2e = 1.4426950408889634F, kLn2 = 0.6931471805599453F;
+
+/// body(std::integral_constant<int, kDim>()) with the columns of the least tile that has room for heads of so many; false if
+/// none has.
+template <class Body>
+bool with_tile_columns(int64_t head_dim, Body body) {
+  if (head_dim % 8 != 0 || head_dim > 256) return false;
+  if (head_dim <= 32) return body(std::integral_constant<int, 32>());
+  if (head_dim <= 64) return body(std::integral_constant<int, 64>());
+  if (head_dim <= 96) return body(std::integral_constant<int, 96>());
+  if (head_dim <= 128) return body(std::integral_constant<int, 128>());
+  return body(std::integral_constant<int, 256>());
+}
 
 /// Rows begin where 16 bytes may be read.
 template <class T>

@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(kTensorThreads) query_gradients(CudaAttentionB
   const CudaAttentionSizes& z = cut.sizes;
   const Divisor& group = cut.group;
   const int64_t kv_head = blockIdx.y;
+  const int width = static_cast<int>(z.head_dim);
   const AttentionPlace place = attention_place<Tile::kOwn>(cut, gridDim.x - 1 - blockIdx.x, group.value);
   if (place.rows == 0) return;
 
@@ -50,16 +51,16 @@ __global__ void __launch_bounds__(kTensorThreads) query_gradients(CudaAttentionB
       return [&](int i) { return (place.first_token + tile + i) * x.row_stride + kv_head * x.head_stride; };
     };
     const int count = min(kKeys, end - tile);
-    fetch_rows<kDim, kKeys>(keys + buffer * Tile::kOtherHalves, p.k.data, count, key_of(p.k));
-    fetch_rows<kDim, kKeys>(values + buffer * Tile::kOtherHalves, p.v.data, count, key_of(p.v));
+    fetch_rows<kDim, kKeys>(keys + buffer * Tile::kOtherHalves, p.k.data, count, width, key_of(p.k));
+    fetch_rows<kDim, kKeys>(values + buffer * Tile::kOtherHalves, p.v.data, count, width, key_of(p.v));
     cp_async_commit();
   };
 
   const KeyRange first = keys_of(z, place, token_of(0)), last = keys_of(z, place, token_of(place.rows - 1));
   const int lane = threadIdx.x % kWarp, warp_row = static_cast<int>(threadIdx.x) / kWarp * 16;
   int tile = first.begin / kKeys * kKeys, buffer = 0;
-  fetch_rows<kDim, Tile::kOwn>(queries, p.q.data, place.rows, row_of(p.q));
-  fetch_rows<kDim, Tile::kOwn>(d_out, p.d_out.data, place.rows, row_of(p.d_out));
+  fetch_rows<kDim, Tile::kOwn>(queries, p.q.data, place.rows, width, row_of(p.q));
+  fetch_rows<kDim, Tile::kOwn>(d_out, p.d_out.data, place.rows, width, row_of(p.d_out));
   fetch_keys(tile, last.end, 0);
 
   int seen_end[2];
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kTensorThreads) query_gradients(CudaAttentionB
     __syncthreads();  // the buffer is filled anew
   }
   store_tile<kDim, 1, kDim>(
-      dq, queries, warp_row, [&](int, int) { return z.scale; },
+      dq, queries, warp_row, width, [&](int, int) { return z.scale; },
       [&](int row) -> Half* { return row < place.rows ? p.dq.data + row_of(p.dq)(row) : nullptr; });
 }
 
@@ -117,6 +118,7 @@ __global__ void __launch_bounds__(kTensorThreads) key_gradients(CudaAttentionBac
   const CudaAttentionSizes& z = cut.sizes;
   const Divisor& group = cut.group;
   const int64_t kv_head = blockIdx.y;
+  const int width = static_cast<int>(z.head_dim);
   const AttentionPlace place = attention_place<Tile::kOwn>(cut, blockIdx.x, 1);
   if (place.rows == 0) return;
 
@@ -135,8 +137,8 @@ __global__ void __launch_bounds__(kTensorThreads) key_gradients(CudaAttentionBac
       };
     };
     const int count = min(kRows, end - tile);
-    fetch_rows<kDim, kRows>(queries + buffer * Tile::kOtherHalves, p.q.data, count, row_of(p.q));
-    fetch_rows<kDim, kRows>(d_out + buffer * Tile::kOtherHalves, p.d_out.data, count, row_of(p.d_out));
+    fetch_rows<kDim, kRows>(queries + buffer * Tile::kOtherHalves, p.q.data, count, width, row_of(p.q));
+    fetch_rows<kDim, kRows>(d_out + buffer * Tile::kOtherHalves, p.d_out.data, count, width, row_of(p.d_out));
     cp_async_commit();
     if (threadIdx.x >= kRows) return;
     const int row = tile + min(static_cast<int>(threadIdx.x), count - 1), token = group.quotient(row);
@@ -150,8 +152,8 @@ __global__ void __launch_bounds__(kTensorThreads) key_gradients(CudaAttentionBac
   const int end = end_of(place.first_row + place.rows - 1);
   const int lane = threadIdx.x % kWarp, warp_row = static_cast<int>(threadIdx.x) / kWarp * 16;
   int tile = place.first_row * group.value / kRows * kRows, buffer = 0;
-  fetch_rows<kDim, Tile::kOwn>(keys, p.k.data, place.rows, key_of(p.k));
-  fetch_rows<kDim, Tile::kOwn>(values, p.v.data, place.rows, key_of(p.v));
+  fetch_rows<kDim, Tile::kOwn>(keys, p.k.data, place.rows, width, key_of(p.k));
+  fetch_rows<kDim, Tile::kOwn>(values, p.v.data, place.rows, width, key_of(p.v));
   fetch_queries(tile, end, 0);
 
   const int first_column = blockIdx.z * kColumns;
@@ -197,14 +199,17 @@ __global__ void __launch_bounds__(kTensorThreads) key_gradients(CudaAttentionBac
     return [&, x](int row) -> Half* { return row < place.rows ? x.data + key_of(x)(row) + first_column : nullptr; };
   };
   store_tile<kDim, 1, kColumns>(
-      dk, keys, warp_row, [&](int, int) { return z.scale; }, to(p.dk));
+      dk, keys, warp_row, width - first_column, [&](int, int) { return z.scale; }, to(p.dk));
   store_tile<kDim, 1, kColumns>(
-      dv, values, warp_row, [&](int, int) { return 1.0F; }, to(p.dv));
+      dv, values, warp_row, width - first_column, [&](int, int) { return 1.0F; }, to(p.dv));
 }
 
+/// False, and nothing is done, where the GPU's blocks may not have as much shared memory.
 template <int kDim>
-void run(CudaQueue& queue, const CudaAttentionBackward<Half>& p) {
+bool run(CudaQueue& queue, const CudaAttentionBackward<Half>& p) {
   using Tile = BackwardTile<kDim>;
+  constexpr int64_t kSoftmaxBytes = 4 * Tile::kOther * sizeof(float);
+  if (queue.shared_bytes < static_cast<int64_t>(Tile::kBytes) + kSoftmaxBytes) return false;
   const CudaAttentionSizes& z = p.sizes;
   const AttentionCut cut = attention_cut(z, {});
   attention_delta(queue, p);
@@ -215,6 +220,14 @@ void run(CudaQueue& queue, const CudaAttentionBackward<Half>& p) {
   launch(queue, key_gradients<kDim>,
          dim3(static_cast<unsigned>(attention_blocks(z, 1, Tile::kOwn)), kv_heads, kDim / Tile::kColumns),
          kTensorThreads, Tile::kBytes, p, cut);
+  return true;
+}
+
+bool run_on_tensor_cores(CudaQueue& queue, const CudaAttentionBackward<Half>& p) {
+  const bool is_aligned = has_eights(p.d_out) && has_eights(p.q) && has_eights(p.k) && has_eights(p.v) &&
+                          has_eights(p.dq) && has_eights(p.dk) && has_eights(p.dv);
+  if (!is_aligned) return false;
+  return with_tile_columns(p.sizes.head_dim, [&](auto columns) { return run<columns.value>(queue, p); });
 }
 
 }  // namespace
@@ -224,24 +237,7 @@ void keel_cuda_attention_backward_bf16(CudaQueue& queue, const CudaAttentionBack
                                       halves(given.v),  halves(given.out),   halves(given.dq), halves(given.dk),
                                       halves(given.dv), given.lse,           given.delta};
   if (p.sizes.sequences == 0 || p.sizes.tokens == 0) return;
-  const bool on_tensor_cores = has_eights(p.d_out) && has_eights(p.q) && has_eights(p.k) && has_eights(p.v) &&
-                               has_eights(p.dq) && has_eights(p.dk) && has_eights(p.dv);
-  if (on_tensor_cores) {
-    switch (p.sizes.head_dim) {
-      case 32:
-        return run<32>(queue, p);
-      case 64:
-        return run<64>(queue, p);
-      case 96:
-        return run<96>(queue, p);
-      case 128:
-        return run<128>(queue, p);
-      case 256:
-        return run<256>(queue, p);
-      default:
-        break;
-    }
-  }
+  if (run_on_tensor_cores(queue, p)) return;
   attention_backward_in_fp32(queue, p);
 }
 

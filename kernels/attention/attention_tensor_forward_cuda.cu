@@ -35,6 +35,7 @@ __global__ void __launch_bounds__(kTensorThreads, 2) attend(CudaAttentionForward
   const CudaAttentionSizes& z = cut.sizes;
   const Divisor& group = cut.group;
   const int64_t kv_head = blockIdx.y;
+  const int width = static_cast<int>(z.head_dim);
   // Later blocks of a sequence see more keys: they begin first.
   const AttentionPlace place = attention_place<Tile::kRows>(cut, gridDim.x - 1 - blockIdx.x, group.value);
   if (place.rows == 0) return;
@@ -52,15 +53,17 @@ __global__ void __launch_bounds__(kTensorThreads, 2) attend(CudaAttentionForward
       };
     };
     const int count = min(kKeys, end - tile);
-    fetch_rows<kDim, kKeys>(keys + buffer * Tile::kKeyHalves, p.k.data, count, at(p.k.row_stride, p.k.head_stride));
-    fetch_rows<kDim, kKeys>(values + buffer * Tile::kKeyHalves, p.v.data, count, at(p.v.row_stride, p.v.head_stride));
+    fetch_rows<kDim, kKeys>(keys + buffer * Tile::kKeyHalves, p.k.data, count, width,
+                            at(p.k.row_stride, p.k.head_stride));
+    fetch_rows<kDim, kKeys>(values + buffer * Tile::kKeyHalves, p.v.data, count, width,
+                            at(p.v.row_stride, p.v.head_stride));
     cp_async_commit();
   };
 
   const KeyRange first = keys_of(z, place, token_of(0)), last = keys_of(z, place, token_of(place.rows - 1));
   const int lane = threadIdx.x % kWarp, warp_row = static_cast<int>(threadIdx.x) / kWarp * 16 * kM;
   int tile = first.begin / kKeys * kKeys, buffer = 0;
-  fetch_rows<kDim, Tile::kRows>(queries, p.q.data, place.rows, [&](int row) {
+  fetch_rows<kDim, Tile::kRows>(queries, p.q.data, place.rows, width, [&](int row) {
     return (place.first_token + token_of(row)) * p.q.row_stride + head_of(row) * p.q.head_stride;
   });
   fetch_keys(tile, last.end, 0);
@@ -148,22 +151,31 @@ __global__ void __launch_bounds__(kTensorThreads, 2) attend(CudaAttentionForward
     }
   }
   store_tile<kDim, kM, kDim>(
-      out, queries, warp_row, [&](int m, int half) { return 1 / sum[m][half]; },
+      out, queries, warp_row, width, [&](int m, int half) { return 1 / sum[m][half]; },
       [&](int row) -> Half* {
         if (row >= place.rows) return nullptr;
         return p.out.data + (place.first_token + token_of(row)) * p.out.row_stride + head_of(row) * p.out.head_stride;
       });
 }
 
+/// False, and nothing is done, where the GPU's blocks may not have as much shared memory.
 template <int kDim>
-void run(CudaQueue& queue, const CudaAttentionForward<Half>& p) {
+bool run(CudaQueue& queue, const CudaAttentionForward<Half>& p) {
   using Tile = ForwardTile<kDim>;
+  if (queue.shared_bytes < static_cast<int64_t>(Tile::kBytes)) return false;
   const CudaAttentionSizes& z = p.sizes;
   if (p.pages.page_table != nullptr) attention_in_fp32(queue, p, true);
   launch(queue, attend<kDim>,
          dim3(static_cast<unsigned>(attention_blocks(z, z.heads / z.kv_heads, Tile::kRows)),
               static_cast<unsigned>(z.kv_heads)),
          kTensorThreads, Tile::kBytes, p, attention_cut(z, p.pages));
+  return true;
+}
+
+bool run_on_tensor_cores(CudaQueue& queue, const CudaAttentionForward<Half>& p) {
+  const bool is_aligned = has_eights(p.q) && has_eights(p.k) && has_eights(p.v) && has_eights(p.out);
+  if (!is_aligned) return false;
+  return with_tile_columns(p.sizes.head_dim, [&](auto columns) { return run<columns.value>(queue, p); });
 }
 
 }  // namespace
@@ -172,23 +184,7 @@ void keel_cuda_attention_forward_bf16(CudaQueue& queue, const CudaAttentionForwa
   const CudaAttentionForward<Half> p{given.sizes,       halves(given.q), halves(given.k), halves(given.v),
                                      halves(given.out), given.lse,       given.pages};
   if (p.sizes.sequences == 0 || p.sizes.tokens == 0) return;
-  const bool on_tensor_cores = has_eights(p.q) && has_eights(p.k) && has_eights(p.v) && has_eights(p.out);
-  if (on_tensor_cores) {
-    switch (p.sizes.head_dim) {
-      case 32:
-        return run<32>(queue, p);
-      case 64:
-        return run<64>(queue, p);
-      case 96:
-        return run<96>(queue, p);
-      case 128:
-        return run<128>(queue, p);
-      case 256:
-        return run<256>(queue, p);
-      default:
-        break;
-    }
-  }
+  if (run_on_tensor_cores(queue, p)) return;
   attention_in_fp32(queue, p, false);
 }
 

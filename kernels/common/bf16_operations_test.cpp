@@ -13,6 +13,7 @@
 #include "keel/base/error.h"
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/bias/bias.h"
+#include "keel/kernels/cast/cast.h"
 #include "keel/kernels/column_scale/column_scale.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/embedding/embedding.h"
@@ -424,7 +425,13 @@ TEST(Bf16OperationsRefused, TypesThatDisagree) {
   expect_refused("Y is bf16, W is not", [&] {
     widen_rows(ctx, {rows.data(), {2}}, AnyView<const void, 2>(wide.view()), narrow.view());
   });
-  if (testing::test_device()) return;
+  if (testing::test_device()) {
+    constexpr int64_t kTooWide = int64_t{1} << 31;
+    return expect_refused("2147483648 columns are more than a GPU's kernels take", [&] {
+      keel::narrow(ctx, View<const float, 2>(wide.view().data(), {1, kTooWide}),
+                   View<Bf16, 2>(narrow.view().data(), {1, kTooWide}));
+    });
+  }
   expect_refused("Y is bf16, not fp32 on a CPU", [&] {
     widen_rows(ctx, {rows.data(), {2}}, AnyView<const void, 2>(narrow.view()), narrow.view());
   });

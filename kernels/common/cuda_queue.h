@@ -55,6 +55,7 @@ class TimeMarks {
 struct CudaQueue {
   int device = 0;
   int multiprocessors = 0;
+  int64_t shared_bytes = 0;  ///< of shared memory that a block may have
   cudaStream_t stream = nullptr;
   void* scratch = nullptr;
   int64_t scratch_bytes = 0;
@@ -68,6 +69,9 @@ struct CudaQueue {
   KeptMemory costs;            ///< of costs_on_device
   TimeMarks marks;
 };
+
+/// Launches a kernel that does nothing and waits for it. Error(device) if the GPU does not take it.
+void run_nothing(CudaQueue& queue);
 
 /// Device memory of at least the bytes that are wanted: what there is, or more in its place. Error(memory).
 void* grown(void*& memory, int64_t& bytes, int64_t wanted);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "keel/base/error.h"
@@ -48,31 +49,68 @@ int keel_cuda_device_count() {
   return count;
 }
 
-CudaQueue* keel_cuda_open_queue(int index) {
-  const int count = keel_cuda_device_count();
-  if (count == 0)
-    throw Error(ErrorKind::device, "there is no GPU here that CUDA can use", "cuda:" + std::to_string(index),
-                "--device cpu runs everywhere");
+namespace {
+
+constexpr const char* kCpuRuns = "--device cpu runs everywhere";
+
+void require_device(int index) {
+  const std::string name = "cuda:" + std::to_string(index);
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  (void)cudaGetLastError();
+  if (error != cudaSuccess && error != cudaErrorNoDevice) {
+    throw Error(ErrorKind::device, std::string("there is no GPU here that CUDA can use: ") + cudaGetErrorString(error),
+                name, kCpuRuns);
+  }
+  if (count == 0) throw Error(ErrorKind::device, "there is no GPU here that CUDA can use", name, kCpuRuns);
   if (index < 0 || index >= count) {
-    throw Error(ErrorKind::device, "there is no GPU with this number", "cuda:" + std::to_string(index),
+    throw Error(ErrorKind::device, "there is no GPU with this number", name,
                 "the last one is cuda:" + std::to_string(count - 1));
   }
+}
+
+int attribute(int device, cudaDeviceAttr wanted) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, wanted, device), "device attributes");
+  return value;
+}
+
+void require_kernels(CudaQueue& queue) {
+  try {
+    run_nothing(queue);
+  } catch (const Error& error) {
+    const int major = attribute(queue.device, cudaDevAttrComputeCapabilityMajor),
+              minor = attribute(queue.device, cudaDevAttrComputeCapabilityMinor);
+    throw Error(ErrorKind::device,
+                std::string("no kernel runs on this GPU, of compute capability ") + std::to_string(major) + "." +
+                    std::to_string(minor) + ": " + error.what(),
+                "cuda:" + std::to_string(queue.device),
+                "8.0 is the least, and CMAKE_CUDA_ARCHITECTURES says what a build is for");
+  }
+}
+
+}  // namespace
+
+CudaQueue* keel_cuda_open_queue(int index) {
+  require_device(index);
   check(cudaSetDevice(index), "cudaSetDevice");
-  auto queue = std::make_unique<CudaQueue>();
+  std::unique_ptr<CudaQueue, decltype(&keel_cuda_close_queue)> queue(new CudaQueue, keel_cuda_close_queue);
   queue->device = index;
-  check(cudaDeviceGetAttribute(&queue->multiprocessors, cudaDevAttrMultiProcessorCount, index), "device attributes");
+  queue->multiprocessors = attribute(index, cudaDevAttrMultiProcessorCount);
+  queue->shared_bytes = attribute(index, cudaDevAttrMaxSharedMemoryPerBlockOptin);
   check(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  require_kernels(*queue);
   return queue.release();
 }
 
 void keel_cuda_close_queue(CudaQueue* queue) {
   if (queue == nullptr) return;
   // Errors have been met by synchronize(), or no one asked.
-  (void)cudaStreamSynchronize(queue->stream);
+  if (queue->stream != nullptr) (void)cudaStreamSynchronize(queue->stream);
   queue->products.reset();
   (void)cudaFree(queue->scratch);
   (void)cudaFree(queue->sums);
-  (void)cudaStreamDestroy(queue->stream);
+  if (queue->stream != nullptr) (void)cudaStreamDestroy(queue->stream);
   delete queue;
 }
 
@@ -109,9 +147,14 @@ void* grown(void*& memory, int64_t& bytes, int64_t wanted) {
   return memory;
 }
 
+/// Whether memory is what host and device share, as tests of operations have it (support/test_device.h).
+static bool shares_memory() {
+  const char* asked = std::getenv("KEEL_CUDA_SHARED_MEMORY");
+  return asked != nullptr && std::string_view(asked) == "1";
+}
+
 void* keel_cuda_allocate(CudaQueue& queue, int64_t bytes) {
-  const char* shared = std::getenv("KEEL_CUDA_SHARED_MEMORY");
-  if (shared != nullptr && std::string(shared) == "1") return keel_cuda_allocate_shared(queue, bytes);
+  if (shares_memory()) return keel_cuda_allocate_shared(queue, bytes);
   void* memory = nullptr;
   check(cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "device memory");
   return memory;
@@ -144,6 +187,8 @@ void keel_cuda_release_pinned(CudaQueue& queue, void* memory) {
 void keel_cuda_copy_to_device(CudaQueue& queue, const void* host, void* device, int64_t bytes) {
   check(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, queue.stream),
         "copy to the device");
+  // What is pageable has been read by now.
+  if (shares_memory()) keel_cuda_synchronize(queue);
 }
 
 void keel_cuda_copy_to_host(CudaQueue& queue, const void* device, void* host, int64_t bytes) {

@@ -3,7 +3,10 @@
 // Operations that work on the elements of matrices, and sums of their columns. For *_cuda.cu only.
 
 #include <algorithm>
+#include <limits>
+#include <string>
 
+#include "keel/base/error.h"
 #include "keel/kernels/common/chunk_sums.h"
 #include "keel/kernels/common/row_kernel.cuh"
 
@@ -14,7 +17,11 @@ inline constexpr int kElementThreads = 256;
 /// How blocks cover rows of d columns: 2^shift threads, of four columns each, beside each other, and `across` blocks.
 struct ElementGrid {
   int d, shift, across;
+  /// Error(shape) for more columns than an int counts.
   explicit ElementGrid(int64_t columns) : d(static_cast<int>(columns)), shift(0) {
+    if (columns > std::numeric_limits<int>::max()) {
+      throw Error(ErrorKind::shape, std::to_string(columns) + " columns are more than a GPU's kernels take");
+    }
     const int64_t groups = (columns + 3) / 4;
     while ((1 << shift) < kElementThreads && (1 << shift) < groups) ++shift;
     across = static_cast<int>(std::max<int64_t>(1, (groups + (1 << shift) - 1) >> shift));

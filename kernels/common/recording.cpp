@@ -57,6 +57,9 @@ bool Recording::record(const Key& key, const std::function<bool()>& work) {
     cuda::cancel_recording(ctx_.queue());
     problem_ = error.what();
     return work();
+  } catch (...) {
+    cuda::cancel_recording(ctx_.queue());
+    throw;
   }
   key_ = key;
   replaced_ = cuda::replaced_memories();

@@ -68,6 +68,7 @@ TEST(Linear, IsTheReference) {
       for_each_context([&](Context& ctx) {
         GuardedMatrix X(c.N, c.in, x, c.pad, c.misalign), Y(c.N, c.out, c.pad, c.misalign);
         linear(ctx, X.view(), W.matrix(), Y.view());
+        ctx.synchronize();
         testing::expect_close(
             Y.values(), expected,
             [&](int64_t i) { return testing::sum_tolerance(expected[i], c.in + 1, terms[i].value()); }, "Y");

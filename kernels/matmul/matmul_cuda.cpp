@@ -132,7 +132,7 @@ Plan make_plan(cublasLtHandle_t library, const Key& key) {
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(library, plan.description.get(), plan.first.get(), plan.second.get(),
                                      plan.result.get(), plan.result.get(), preference(key).get(), 1, &found, &count);
-  if (status != CUBLAS_STATUS_SUCCESS || count < 1) {
+  if (status != CUBLAS_STATUS_SUCCESS || count < 1 || found.state != CUBLAS_STATUS_SUCCESS) {
     throw Error(ErrorKind::device, "cuBLASLt has no algorithm for a product", named(s));
   }
   plan.algorithm = found.algo;

@@ -79,7 +79,9 @@ void run(Contexts& contexts, const Case& c, Values values, Check check) {
   Matrix A(ta ? c.k : c.m, ta ? c.m : c.k, c.pad, c.misalign, a);
   Matrix B(tb ? c.n : c.k, tb ? c.k : c.n, c.pad, c.misalign, b);
   Matrix C(c.m, c.n, c.pad, c.misalign, before);
-  matmul(contexts.with(c.threads), A.view(), B.view(), C.view(), c.transpose, c.accumulate);
+  Context& ctx = contexts.with(c.threads);
+  matmul(ctx, A.view(), B.view(), C.view(), c.transpose, c.accumulate);
+  ctx.synchronize();
   const std::vector<float> result = C.values();
   const auto op = [](bool transpose, int64_t rows, int64_t columns, const std::vector<float>& stored) {
     const std::vector<double> values = testing::widen<double>(stored);

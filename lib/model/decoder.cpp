@@ -15,11 +15,12 @@
 namespace keel {
 namespace {
 
-/// Rows of logits at a time: enough for a full-speed product, at most about 16 MiB.
-int64_t logits_rows(int64_t vocab_size, int64_t max_tokens) {
-  constexpr int64_t kElements = int64_t{4} << 20;
+/// Rows of logits at a time: enough for a full-speed product, at most about 16 MiB; on tensor cores, which would wait for
+/// the head's gradient to be read and written that often, 256 MiB.
+int64_t logits_rows(int64_t vocab_size, int64_t max_tokens, ElementType compute) {
+  const int64_t elements = int64_t{compute == ElementType::bf16 ? 64 : 4} << 20;
   constexpr int64_t kFewest = 64;
-  const int64_t rows = std::max(kFewest, kElements / vocab_size / kFewest * kFewest);
+  const int64_t rows = std::max(kFewest, elements / vocab_size / kFewest * kFewest);
   return std::min(rows, max_tokens);
 }
 
@@ -77,7 +78,7 @@ DecoderPlan plan_decoder(const ModelConfig& config, std::vector<Sublayer> sublay
   plan.stream = plan_single_stream(config, plan.sublayers, options, arena);
   plan.attention = plan_attention(config, plan.sublayers, options, arena);
   plan.mlp = plan_mlp(config, plan.sublayers, options, arena);
-  plan.logits_rows = logits_rows(config.vocab_size, options.max_tokens);
+  plan.logits_rows = logits_rows(config.vocab_size, options.max_tokens, options.compute);
   plan.logits = arena.add<float>(MemoryKind::workspace, plan.logits_rows * config.vocab_size);
   const bool has_own_gradient = options.training && options.compute == ElementType::bf16;
   plan.d_logits = arena.add(MemoryKind::workspace, has_own_gradient ? plan.logits.count : 0, options.compute);

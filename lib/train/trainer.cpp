@@ -186,8 +186,12 @@ struct Trainer::Impl {
   /// After the masters came from elsewhere.
   void round_weights() {
     if (memory.compute.count == 0) return;
-    const std::array<int64_t, 2> row{1, memory.compute.count};
-    narrow(ctx, View<const float, 2>(arena.at(memory.weights), row), View<Bf16, 2>(arena.at(memory.compute), row));
+    for (const Parameter& p : memory.layout.parameters) {
+      if (!p.is_matrix()) continue;
+      const std::array<int64_t, 2> extents{p.shape[0], p.shape[1]};
+      narrow(ctx, View<const float, 2>(arena.at(memory.weights) + p.offset, extents),
+             View<Bf16, 2>(arena.at(memory.compute) + p.offset, extents));
+    }
   }
 
   View<float, 1> values_of(const Parameter& p, const Region<float>& region) const {

@@ -46,14 +46,22 @@ def granular_registers(registers):
     return -(-registers // 8) * 8
 
 
+def dynamic_bytes(row, hot_kernels):
+    """Shared memory that launches give a kernel: rows of tiles in bf16, eight columns wider than heads (attention_tensor.cuh)."""
+    for hot in hot_kernels:
+        if "shared_rows" in hot and (found := re.fullmatch(hot["kernel"], row["name"])):
+            return hot["shared_rows"] * (int(found[1]) + 8) * 2
+    return 0
+
+
 def occupancy(row):
-    """Share of a multiprocessor's warps that can be there at once, by registers and static shared memory; null where the
-    size of a block is not known."""
+    """Share of a multiprocessor's warps that can be there at once, by registers and shared memory; null where the size of a
+    block is not known."""
     if not row.get("threads"):
         return None
     warps = -(-row["threads"] // 32)
     blocks = min(BLOCKS_OF_SM, WARPS_OF_SM // warps, REGISTERS_OF_SM // (granular_registers(row["registers"]) * 32 * warps),
-                 SHARED_OF_SM.get(row["sm"], 100 << 10) // (row["shared_bytes"] + SHARED_OF_SYSTEM))
+                 SHARED_OF_SM.get(row["sm"], 100 << 10) // (row["shared_bytes"] + row["dynamic_bytes"] + SHARED_OF_SYSTEM))
     return round(blocks * warps / WARPS_OF_SM, 2)
 
 
@@ -184,7 +192,7 @@ def print_table(rows):
     print(f"{'kernel':<96} {'sm':<6} {'regs':>4} {'spill':>5} {'smem':>6} {'block':>5} {'occup':>5}"
           + (f"  {'loads of 8/16/32/64/128':>24} {'stores':>18} {'HMMA':>5} {'B/el':>6}" if has_code else ""))
     for row in rows:
-        line = (f"{row['name'][:96]:<96} {row['sm']:<6} {row['registers']:>4} {row['spill_bytes']:>5} {row['shared_bytes']:>6} "
+        line = (f"{row['name'][:96]:<96} {row['sm']:<6} {row['registers']:>4} {row['spill_bytes']:>5} {row['shared_bytes'] + row['dynamic_bytes']:>6} "
                 f"{row.get('threads') or '-':>5} {row['occupancy'] if row['occupancy'] is not None else '-':>5}")
         if "load" in row:
             def counts(kind):
@@ -210,11 +218,13 @@ def main():
         for sm in sorted({row["sm"] for row in rows}):
             code[sm] = read_sass(arguments.cuobjdump, arguments.library, sm)
             threads[sm] = read_threads(arguments.cuobjdump, arguments.library, sm)
+    hot_kernels = json.loads((HERE / "hot_kernels.json").read_text())
     names = short_names(row["kernel"] for row in rows)
     for row in rows:
         mangled = row.pop("kernel")
         row["name"] = names[mangled]
         row["threads"] = threads.get(row["sm"], {}).get(mangled)
+        row["dynamic_bytes"] = dynamic_bytes(row, hot_kernels)
         row["occupancy"] = occupancy(row)
         if arguments.cuobjdump:
             row |= code[row["sm"]][mangled]
@@ -224,8 +234,7 @@ def main():
         accept_registers(rows)
     problems = list(check_registers(rows, json.loads((HERE / "registers.json").read_text())))
     if arguments.cuobjdump:
-        problems += check_code(rows, json.loads((HERE / "hot_kernels.json").read_text()),
-                               json.loads((HERE / "local_memory.json").read_text()))
+        problems += check_code(rows, hot_kernels, json.loads((HERE / "local_memory.json").read_text()))
     print_table(rows)
     pathlib.Path(arguments.out).write_text(json.dumps({"kernels": rows, "problems": problems}, indent=1) + "\n")
     print(f"{len(rows)} kernels, {len(problems)} problems"

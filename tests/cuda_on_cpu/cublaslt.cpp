@@ -392,6 +392,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (const cudaError_t error = check_enqueue(stream); error != cudaSuccess) return error;
     const auto work = [matmul, workspace, bytes = chosen.workspace_bytes] { run(matmul, workspace, bytes); };
     enqueue(stream, work, [&] { return work; });
+    launched(stream);
     return cudaSuccess;
   });
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -24,8 +24,10 @@ struct Options {
   Order order = Order::forward;           ///< KEEL_EMULATION_ORDER=forward|reverse|random
   uint64_t seed = 1;                      ///< KEEL_EMULATION_SEED
   Streams streams = Streams::eager;       ///< KEEL_EMULATION_STREAMS=eager|lazy
+  bool launch_blocking = false;           ///< CUDA_LAUNCH_BLOCKING=0|1: a launch returns when its kernel is done
   bool guard = false;                     ///< KEEL_EMULATION_GUARD=0|1: host code that touches device memory faults
   int workers = 1;                        ///< KEEL_EMULATION_WORKERS: host threads that run the blocks of a grid
+  size_t shared_bytes = 227 * 1024;       ///< KEEL_EMULATION_SHARED: of shared memory that a block may ask for
   size_t memory_bytes = size_t{8} << 30;  ///< KEEL_EMULATION_MEMORY: what the device says it has
 };
 

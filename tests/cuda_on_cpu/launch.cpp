@@ -177,6 +177,7 @@ cudaError_t launch(const cudaLaunchConfig_t* config, const KernelCall& call) {
     enqueue(
         config->stream, [&] { run_grid(call, *config); },
         [&] { return [kept = std::shared_ptr<KernelCall>(call.clone()), copy = *config] { run_grid(*kept, copy); }; });
+    launched(config->stream);
     return cudaSuccess;
   });
 }
@@ -194,7 +195,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
     if (kernel == nullptr) return refuse(cudaErrorInvalidDeviceFunction, "cudaFuncSetAttribute: no kernel");
     switch (attribute) {
       case cudaFuncAttributeMaxDynamicSharedMemorySize:
-        if (value < 0 || static_cast<size_t>(value) > kMaxShared) {
+        if (value < 0 || static_cast<size_t>(value) > cuda_on_cpu_options()->shared_bytes) {
           return refuse(cudaErrorInvalidValue, std::to_string(value) + " bytes of dynamic shared memory");
         }
         dynamic_limits[kernel] = static_cast<size_t>(value);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "block.h"
 #include "emulation.h"
 
 namespace cuda_on_cpu {
@@ -16,6 +17,13 @@ namespace {
 std::string_view environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::string_view{} : std::string_view{value};
+}
+
+void read_switch(const char* name, bool& is_on) {
+  const std::string_view text = environment(name);
+  if (text.empty()) return;
+  if (text != "0" && text != "1") reject(name, text, "0 or 1");
+  is_on = text == "1";
 }
 
 template <class Number>
@@ -40,13 +48,13 @@ Options from_environment() {
   } else if (!streams.empty() && streams != "eager") {
     reject("KEEL_EMULATION_STREAMS", streams, "eager or lazy");
   }
-  if (const auto guard = environment("KEEL_EMULATION_GUARD"); guard == "1") {
-    options.guard = true;
-  } else if (!guard.empty() && guard != "0") {
-    reject("KEEL_EMULATION_GUARD", guard, "0 or 1");
-  }
+  read_switch("KEEL_EMULATION_GUARD", options.guard);
+  read_switch("CUDA_LAUNCH_BLOCKING", options.launch_blocking);
   read_number<uint64_t>("KEEL_EMULATION_SEED", 0, options.seed);
   read_number("KEEL_EMULATION_WORKERS", 1, options.workers);
+  read_number("KEEL_EMULATION_SHARED", kStaticShared, options.shared_bytes);
+  if (options.shared_bytes > kMaxShared)
+    reject("KEEL_EMULATION_SHARED", environment("KEEL_EMULATION_SHARED"), "at most 227 KiB");
   read_number<size_t>("KEEL_EMULATION_MEMORY", 1, options.memory_bytes);
   return options;
 }

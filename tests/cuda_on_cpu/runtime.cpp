@@ -159,7 +159,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->maxThreadsPerMultiProcessor = kThreadsOfMultiprocessor;
     properties->maxBlocksPerMultiProcessor = kBlocksOfMultiprocessor;
     properties->sharedMemPerMultiprocessor = kSharedOfMultiprocessor;
-    properties->sharedMemPerBlockOptin = kMaxShared;
+    properties->sharedMemPerBlockOptin = cuda_on_cpu_options()->shared_bytes;
     properties->reservedSharedMemPerBlock = kSharedReserved;
     return cudaSuccess;
   });
@@ -208,7 +208,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
         return answer(kSharedOfMultiprocessor);
       case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        return answer(kMaxShared);
+        return answer(cuda_on_cpu_options()->shared_bytes);
       case cudaDevAttrMaxBlocksPerMultiprocessor:
         return answer(kBlocksOfMultiprocessor);
       case cudaDevAttrReservedSharedMemoryPerBlock:

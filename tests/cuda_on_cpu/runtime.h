@@ -20,6 +20,8 @@ cudaError_t device_error();
 
 /// Work of a stream, in its turn. Lazily: not before someone waits for it.
 void enqueue(cudaStream_t stream, std::function<void()> work);
+/// With CUDA_LAUNCH_BLOCKING: runs all work of the stream, of which a kernel was the last.
+void launched(cudaStream_t stream);
 /// Whether the stream may be used; null is the default stream.
 bool is_stream(cudaStream_t stream);
 /// Eagerly: runs what comes before new work of this stream, and returns true.

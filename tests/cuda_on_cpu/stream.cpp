@@ -126,6 +126,10 @@ void enqueue(cudaStream_t handle, std::function<void()> work) {
   if (cuda_on_cpu_options()->streams == Streams::eager) stream->run_all();
 }
 
+void launched(cudaStream_t handle) {
+  if (cuda_on_cpu_options()->launch_blocking && !is_capturing(handle)) find(handle)->run_all();
+}
+
 void synchronize_device() {
   streams.standard->run_all();
   for (const Stream& stream : std::exchange(streams.destroyed, {})) stream->run_all();

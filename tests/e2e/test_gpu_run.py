@@ -60,7 +60,7 @@ def run_tests(tests, **keywords):
 class Tests(unittest.TestCase):
     def test_all_pass(self):
         values = run_tests({"A.a": "OK", "A.b": "SKIPPED", "B.a": "OK"})
-        self.assertEqual((values["passed"], values["skipped"], values["failed"], values["all_begun"]), (2, 1, [], True))
+        self.assertEqual((values["passed"], values["skipped"], values["failed"], values["all_ran"]), (2, 1, [], True))
 
     def test_first_failure_is_kept(self):
         with self.assertRaises(Failed) as failure:
@@ -69,7 +69,7 @@ class Tests(unittest.TestCase):
         self.assertEqual(values["failed"], ["X.b", "B.b"])
         self.assertEqual(values["first_failed"], "X.b")
         self.assertEqual(values["first_failed_said"], "X.b\nwhat X.b saw")
-        self.assertEqual((values["passed"], values["skipped"], values["all_begun"]), (3, 0, True))
+        self.assertEqual((values["passed"], values["skipped"], values["processes"], values["all_ran"]), (3, 0, 3, True))
 
     def test_a_crash_is_a_failure(self):
         with self.assertRaises(Failed) as failure:
@@ -81,13 +81,21 @@ class Tests(unittest.TestCase):
         with self.assertRaises(Failed) as failure:
             run_tests({f"X.{i}": "FAILED" for i in range(20)})
         self.assertEqual(len(failure.exception.values["failed"]), run_steps.MOST_FAILURES)
-        self.assertFalse(failure.exception.values["all_begun"])
+        self.assertFalse(failure.exception.values["all_ran"])
 
     def test_a_cut_keeps_what_passed(self):
         values = run_tests({"A.a": "OK", "A.b": "hang"})
-        self.assertEqual((values["passed"], values["cut"], values["all_begun"]), (1, True, False))
-        with self.assertRaises(TimedOut):
+        self.assertEqual((values["passed"], values["running"], values["cut"], values["all_ran"]), (1, "A.b", True, False))
+        with self.assertRaisesRegex(TimedOut, "no test passed"):
             run_tests({"A.a": "hang"})
+
+    def test_a_test_that_hangs(self):
+        tests = results.TestRun()
+        self.assertFalse(tests.add(-9, "[ RUN      ] A.a\n[       OK ] A.a (4000 ms)\n[ RUN      ] A.b\n", True, 10))
+        self.assertEqual(tests.values()["running_seconds"], 6)
+        program = tests_program({"A.a": "OK", "A.b": "hang"})
+        with self.assertRaisesRegex(TimedOut, "A.b hangs"):
+            run_steps.gtest(FakeSession(lambda command: time.sleep(0.3) or program(command)), "kernels_test", 0.3, "*")
 
     def test_a_program_that_does_not_start(self):
         with self.assertRaisesRegex(Failed, "no such device"):

@@ -9,6 +9,7 @@ REFUSAL = re.compile(r"^(?:=+ Error:|==ERROR==) (.*(?:not supported|not compatib
 SANITIZER_FINDING = re.compile(r"^=+ ((?:Invalid|Misaligned|Uninitialized|Barrier|Error: Race|Warning: Race|Program hit"
                                r"|Internal Sanitizer Error).*)", re.M)
 SANITIZER_SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: ((\d+).*)", re.M)
+TEST_MILLISECONDS = re.compile(r"^\[ .*\((\d+) ms\)$", re.M)
 TEST_EVENT = re.compile(r"^\[ *(RUN|OK|FAILED|SKIPPED) *\] ([^\s,]+)", re.M)
 
 
@@ -58,17 +59,19 @@ class TestRun:
     """Tests of processes that each end with the first failure, as a device that has failed once fails whatever comes after it."""
 
     def __init__(self):
-        self.endings, self.first_failed_said = {}, None
+        self.endings, self.first_failed_said, self.running, self.processes = {}, None, {}, 0
 
-    def add(self, code, output, cut):
+    def add(self, code, output, cut, seconds):
         """Of one process; whether another has anything to do."""
         new = test_endings(output)
-        if cut:
-            new = {test: ending for test, ending in new.items() if ending != "RUN"}
-        elif code != 0:
-            bad = next((test for test, ending in new.items() if ending in ("FAILED", "RUN")), None)
-            if bad is None:
-                raise Failed(last_words(output), exit_code=code, **self.values())
+        bad = next((test for test, ending in new.items() if ending in ("FAILED", "RUN")), None)
+        self.processes += 1
+        if cut and bad:
+            del new[bad]
+            self.running = {"running": bad, "running_seconds": round(seconds - sum(map(int, TEST_MILLISECONDS.findall(output))) / 1000, 1)}
+        elif code != 0 and bad is None and not cut:
+            raise Failed(last_words(output), exit_code=code, **self.values())
+        elif code != 0 and not cut:
             self.first_failed_said = self.first_failed_said or words_of_test(output, bad)
         self.endings.update(new)
         return code != 0 and not cut
@@ -78,7 +81,8 @@ class TestRun:
 
     def values(self):
         failed = self.having("FAILED", "RUN")
-        values = {"passed": len(self.having("OK")), "skipped": len(self.having("SKIPPED")), "failed": failed}
+        values = {"passed": len(self.having("OK")), "skipped": len(self.having("SKIPPED")), "failed": failed,
+                  "processes": self.processes, **self.running}
         if failed:
             values.update(first_failed=failed[0], first_failed_said=self.first_failed_said, crashed=self.having("RUN"))
         return values

@@ -47,10 +47,19 @@ def newest_symbols(folder):
     return ".".join(map(str, max(versions)))
 
 
+def backend_functions(library):
+    text = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"\bkeel_cuda_\w+", text))
+
+
 def cuda_backend(root, build):
+    """One that has the functions of the emulated one, which is built with the programs: an older one has others."""
+    wanted = backend_functions(build / "lib/libkeel_cuda_emulated.so")
     for candidate in (build / "lib/libkeel_cuda.so", root / "build/cuda-evidence/lib/libkeel_cuda.so"):
-        if candidate.exists():
+        if candidate.exists() and backend_functions(candidate) == wanted:
             return candidate
+        if candidate.exists():
+            print(f"pack: warning: {candidate} is not of this version: passed over")
     return None
 
 

@@ -198,7 +198,7 @@ def torch(s):
     for line in lines:
         own = ours.get((line["op"], line["rows"], line["d"]))
         s.write("torch", "ok", **line, our_seconds=own, speed_to_torch=round(line["seconds"] / own, 3) if own else None)
-    if not lines:
+    if code != 0 and not cut or not lines:
         raise (TimedOut if cut else Failed)(last_words(output))
     return {"operations": len(lines), "cut": cut}
 

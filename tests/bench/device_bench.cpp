@@ -3,7 +3,8 @@
 //   [--milliseconds 100] [--only TEXT]
 // The first line says what the device is. `seconds` is the median of 7 measurements, each of as many runs, enqueued one
 // after the other, as take some `milliseconds`; bytes and FLOPs are what the operation has to do at least. Operands are
-// pseudo-random. --only runs operations whose name begins so.
+// pseudo-random. --only runs operations whose name begins so. On a GPU what branches compute with is there in bf16 too,
+// `_bf16` behind the name.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,12 +14,12 @@
 #include <string>
 #include <vector>
 
+#include "bench/device_operands.h"
 #include "bench/options.h"
 #include "keel/base/clock.h"
 #include "keel/base/median.h"
 #include "keel/kernels/adamw/adamw.h"
 #include "keel/kernels/attention/attention.h"
-#include "keel/kernels/attention/attention_cuda.h"
 #include "keel/kernels/common/chunks.h"
 #include "keel/kernels/common/cuda_device.h"
 #include "keel/kernels/common/operation_profile.h"
@@ -26,76 +27,16 @@
 #include "keel/kernels/embedding/embedding.h"
 #include "keel/kernels/grad_norm/grad_norm.h"
 #include "keel/kernels/matmul/matmul.h"
-#include "keel/kernels/memory/memory.h"
 #include "keel/kernels/rms_norm/rms_norm.h"
 #include "keel/kernels/rope/rope.h"
 #include "keel/kernels/seam/seam.h"
 #include "keel/kernels/swiglu/swiglu.h"
+#include "keel/model/decoder.h"
 
 namespace keel {
 namespace {
 
-constexpr int64_t kFloat = sizeof(float);
-
-/// Memory of the device for one operation's operands.
-class Operands {
- public:
-  explicit Operands(Context& ctx) : ctx_(ctx) {}
-  ~Operands() {
-    ctx_.synchronize();
-    for (void* memory : taken_) give_back(memory);
-  }
-  Operands(const Operands&) = delete;
-  Operands& operator=(const Operands&) = delete;
-
-  /// Pseudo-random values in [-1, 1) of a repeated piece.
-  float* floats(int64_t n) {
-    static const std::vector<float> kValues = random_values();
-    float* to = take<float>(n);
-    for (int64_t i = 0; i < n; i += std::ssize(kValues)) {
-      const int64_t part = std::min<int64_t>(std::ssize(kValues), n - i);
-      copy_to_device<float>(ctx_, {kValues.data(), {part}}, {to + i, {part}});
-    }
-    ctx_.synchronize();
-    return to;
-  }
-  View<float, 1> vector(int64_t n) { return {floats(n), {n}}; }
-  View<float, 2> matrix(int64_t rows, int64_t d) { return {floats(rows * d), {rows, d}}; }
-  View<float, 3> heads(int64_t rows, int64_t n, int64_t d) { return {floats(rows * n * d), {rows, n, d}}; }
-  template <class T>
-  View<T, 1> copy(const std::vector<T>& values) {
-    T* to = take<T>(std::ssize(values));
-    copy_to_device<T>(ctx_, {values.data(), {std::ssize(values)}}, {to, {std::ssize(values)}});
-    ctx_.synchronize();
-    return {to, {std::ssize(values)}};
-  }
-  View<float, 1> filled(int64_t n, float value) { return copy(std::vector<float>(n, value)); }
-
- private:
-  static std::vector<float> random_values() {
-    std::vector<float> values(1 << 20);
-    uint32_t state = 12345;
-    for (float& x : values) {
-      state = state * 1664525U + 1013904223U;
-      x = static_cast<float>(state >> 8) * 0x1p-23F - 1.0F;
-    }
-    return values;
-  }
-  template <class T>
-  T* take(int64_t n) {
-    const int64_t bytes = (n * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
-    taken_.push_back(ctx_.device() == Device::cpu ? std::aligned_alloc(256, bytes) : allocate_on_device(ctx_, bytes));
-    if (taken_.back() == nullptr) throw Error(ErrorKind::memory, "not enough memory for the operands");
-    return static_cast<T*>(taken_.back());
-  }
-  void give_back(void* memory) {
-    if (ctx_.device() == Device::cpu) return std::free(memory);
-    release_on_device(ctx_, memory);
-  }
-
-  Context& ctx_;
-  std::vector<void*> taken_;
-};
+using bench::Operands;
 
 class Bench {
  public:
@@ -155,28 +96,33 @@ class Bench {
   const nlohmann::json& options_;
 };
 
+std::string name_of(const std::string& operation, ElementType type) {
+  return operation + (type == ElementType::bf16 ? "_bf16" : "");
+}
+
 // ---- ceilings
 
 void bench_copy(Bench& b, int64_t rows, int64_t d) {
   Operands o(b.ctx);
-  const View<float, 3> from(o.floats(rows * d), {1, rows, d});
+  const View<float, 3> from(o.numbers<float>(rows * d), {1, rows, d});
   const View<float, 2> to = o.matrix(rows, d);
   b.run("copy", rows, d, [&] { sum_products(b.ctx, from, to, false); },
-        {.bytes = 2.0 * static_cast<double>(rows * d * kFloat)});
+        {.bytes = 2.0 * static_cast<double>(rows * d) * sizeof(float)});
 }
 
-void bench_product(Bench& b, int64_t rows, int64_t d) {
+void bench_product(Bench& b, int64_t rows, int64_t d, ElementType type) {
   Operands o(b.ctx);
-  const auto x = o.matrix(rows, d), w = o.matrix(d, d), y = o.matrix(rows, d);
-  b.run("product", rows, d, [&] { matmul(b.ctx, x, w, y, Transpose::b); });
+  const auto x = o.matrix(rows, d, type), w = o.matrix(d, d, type), y = o.matrix(rows, d, type);
+  b.run(name_of("product", type), rows, d, [&] { matmul(b.ctx, x, w, y, Transpose::b); });
 }
 
 // ---- operations
 
-void bench_seam(Bench& b, int64_t rows, int64_t d) {
+void bench_seam(Bench& b, int64_t rows, int64_t d, ElementType type) {
   Operands o(b.ctx);
   const auto one = o.filled(1, 1), half = o.filled(1, 0.5F);
-  const auto x = o.matrix(rows, d), F = o.matrix(rows, d), y = o.matrix(rows, d), u = o.matrix(rows, d);
+  const auto x = o.matrix(rows, d), y = o.matrix(rows, d);
+  const auto F = o.matrix(rows, d, type), u = o.matrix(rows, d, type);
   const auto g_o = o.filled(d, 1), g_i = o.filled(d, 1), r_o = o.filled(rows, 1), r_i = o.filled(rows, 1);
   const SeamForward forward{.x = x,
                             .F = F,
@@ -188,41 +134,43 @@ void bench_seam(Bench& b, int64_t rows, int64_t d) {
                             .u = u,
                             .outer_r = r_o,
                             .inner_r = r_i};
-  b.run("seam_forward", rows, d, [&] { seam_forward(b.ctx, forward); });
+  b.run(name_of("seam_forward", type), rows, d, [&] { seam_forward(b.ctx, forward); });
   SeamBackward backward{.x = x, .F = F, .a = one, .b = half, .outer_gain = g_o, .inner_gain = g_i};
-  backward.outer_r = r_o, backward.inner_r = r_i, backward.Ds = o.matrix(rows, d), backward.Du = o.matrix(rows, d);
+  backward.outer_r = r_o, backward.inner_r = r_i;
+  backward.Ds = o.matrix(rows, d), backward.Du = o.matrix(rows, d, type);
   backward.dx = y, backward.dF = u, backward.d_outer_gain = o.vector(d), backward.d_inner_gain = o.vector(d);
   backward.partial = o.matrix(chunk_count(rows), seam_partial_columns(d, false));
-  b.run("seam_backward", rows, d, [&] { seam_backward(b.ctx, backward); });
+  b.run(name_of("seam_backward", type), rows, d, [&] { seam_backward(b.ctx, backward); });
 }
 
-void bench_norms(Bench& b, int64_t rows, int64_t d) {
+void bench_norms(Bench& b, int64_t rows, int64_t d, ElementType type) {
   Operands o(b.ctx);
-  const auto x = o.matrix(rows, d), y = o.matrix(rows, d), dy = o.matrix(rows, d);
+  const auto x = o.matrix(rows, d, type), y = o.matrix(rows, d, type), dy = o.matrix(rows, d, type);
   const auto w = o.vector(d), s = o.filled(rows, 1), dw = o.vector(d);
   const auto partial = o.matrix(chunk_count(rows), d);
-  b.run("rms_norm", rows, d, [&] { rms_norm(b.ctx, x, w, 1e-5F, y, s); });
-  b.run("rms_norm_backward", rows, d, [&] { rms_norm_backward(b.ctx, dy, x, w, s, y, false, dw, partial); });
+  b.run(name_of("rms_norm", type), rows, d, [&] { rms_norm(b.ctx, x, w, 1e-5F, y, s); });
+  b.run(name_of("rms_norm_backward", type), rows, d,
+        [&] { rms_norm_backward(b.ctx, dy, x, w, s, y, false, dw, partial); });
 }
 
-void bench_rope(Bench& b, int64_t rows, int64_t d, int64_t length) {
+void bench_rope(Bench& b, int64_t rows, int64_t d, int64_t length, ElementType type) {
   constexpr int64_t kHead = 64;
   Operands o(b.ctx);
   const auto cos = o.matrix(length, kHead / 2), sin = o.matrix(length, kHead / 2);
   std::vector<int32_t> positions;
   for (int64_t n = 0; n < rows; ++n) positions.push_back(static_cast<int32_t>(n % length));
   const auto places = o.copy(positions);
-  const auto x = o.heads(rows, std::max<int64_t>(1, d / kHead), kHead);
-  b.run("rope", rows, d, [&] { rope(b.ctx, places, cos, sin, x); });
+  const auto x = o.heads(rows, std::max<int64_t>(1, d / kHead), kHead, type);
+  b.run(name_of("rope", type), rows, d, [&] { rope(b.ctx, places, cos, sin, x); });
 }
 
-void bench_swiglu(Bench& b, int64_t rows, int64_t d) {
+void bench_swiglu(Bench& b, int64_t rows, int64_t d, ElementType type) {
   Operands o(b.ctx);
-  const auto gate_up = o.matrix(rows, 2 * d), h = o.matrix(rows, d), dh = o.matrix(rows, d),
-             out = o.matrix(rows, 2 * d);
+  const auto gate_up = o.matrix(rows, 2 * d, type), h = o.matrix(rows, d, type), dh = o.matrix(rows, d, type),
+             out = o.matrix(rows, 2 * d, type);
   const auto gate = gate_up.columns(0, d), up = gate_up.columns(d, 2 * d);
-  b.run("swiglu", rows, d, [&] { swiglu(b.ctx, gate, up, h); });
-  b.run("swiglu_backward", rows, d,
+  b.run(name_of("swiglu", type), rows, d, [&] { swiglu(b.ctx, gate, up, h); });
+  b.run(name_of("swiglu_backward", type), rows, d,
         [&] { swiglu_backward(b.ctx, dh, gate, up, out.columns(0, d), out.columns(d, 2 * d), {}); });
 }
 
@@ -236,6 +184,9 @@ void bench_optimiser(Bench& b, int64_t n) {
   b.run("grad_norm", 1, n, [&] { grad_norm(b.ctx, g, scalars, partial); });
   const std::vector<AdamwSegment> segments = {{.offset = 0, .size = n, .weight_decay = 0.1F}};
   b.run("adamw", 1, n, [&] { adamw(b.ctx, segments, 0.9, 0.95, scalars, g, w, m, v); });
+  if (b.ctx.device() == Device::cpu) return;
+  const View<Bf16, 1> compute(o.numbers<Bf16>(n), {n});
+  b.run("adamw_bf16", 1, n, [&] { adamw(b.ctx, segments, 0.9, 0.95, scalars, g, w, m, v, compute); });
 }
 
 std::vector<int32_t> random_ids(int64_t n, int64_t vocab) {
@@ -257,20 +208,34 @@ void bench_embedding(Bench& b, int64_t rows, int64_t d, int64_t vocab) {
   b.run("embedding_backward", rows, d, [&] { embedding_backward(b.ctx, ids, y, table); });
 }
 
-void bench_cross_entropy(Bench& b, int64_t rows, int64_t d, int64_t vocab) {
+/// Rows of logits that training has at a time.
+int64_t planned_logits_rows(int64_t rows, int64_t d, int64_t vocab, ElementType type) {
+  const ModelConfig config = resolved({.vocab_size = vocab,
+                                       .hidden_size = d,
+                                       .intermediate_size = d,
+                                       .num_hidden_layers = 1,
+                                       .num_attention_heads = 1,
+                                       .max_position_embeddings = rows});
+  ArenaPlan arena;
+  return plan_decoder(config, {}, {.max_tokens = rows, .max_positions = rows, .compute = type}, arena).logits_rows;
+}
+
+void bench_cross_entropy(Bench& b, int64_t rows, int64_t d, int64_t vocab, ElementType type) {
   Operands o(b.ctx);
   const auto targets = o.copy(random_ids(rows, vocab));
   const auto scalars = o.copy(std::vector<StepScalars>(1));
-  const CrossEntropy loss{.x = o.matrix(rows, d),
-                          .W = o.matrix(vocab, d),
-                          .targets = targets,
-                          .weights = o.filled(rows, 1),
-                          .logits = o.matrix(std::min<int64_t>(rows, 2048), vocab),
-                          .scalars = scalars,
-                          .nll = o.vector(rows),
-                          .dx = o.matrix(rows, d),
-                          .dW = o.matrix(vocab, d)};
-  b.run("cross_entropy", rows, d, [&] { cross_entropy(b.ctx, loss); });
+  const int64_t chunk = planned_logits_rows(rows, d, vocab, type);
+  CrossEntropy loss{.x = o.matrix(rows, d, type),
+                    .W = AnyView<const void, 2>(o.matrix(vocab, d, type)),
+                    .targets = targets,
+                    .weights = o.filled(rows, 1),
+                    .logits = o.matrix(chunk, vocab),
+                    .scalars = scalars,
+                    .nll = o.vector(rows),
+                    .dx = o.matrix(rows, d, type),
+                    .dW = o.matrix(vocab, d)};
+  if (type == ElementType::bf16) loss.d_logits = o.matrix(chunk, vocab, type);
+  b.run(name_of("cross_entropy", type), rows, d, [&] { cross_entropy(b.ctx, loss); });
 }
 
 /// Whole sequences of one length, attended causally: sizes and the least work.
@@ -288,67 +253,25 @@ struct AttentionSizes {
     return begins;
   }
   /// Two products forward, five backward, over half of the square.
-  OperationCost cost(int products, int matrices, int64_t element_bytes) const {
+  OperationCost cost(int products, int matrices, ElementType type) const {
     return {.flops = static_cast<double>(products * rows * width() * (length + 1)),
-            .bytes = static_cast<double>(matrices * rows * width() * element_bytes)};
+            .bytes = static_cast<double>(matrices * rows * width() * element_bytes(type))};
   }
 };
 
-void bench_attention(Bench& b, const AttentionSizes& a) {
+void bench_attention(Bench& b, const AttentionSizes& a, ElementType type) {
   Operands o(b.ctx);
   const auto cu_seqlens = o.copy(a.begins());
-  const auto make = [&] { return o.heads(a.rows, a.heads, a.head_dim); };
+  const auto make = [&] { return o.heads(a.rows, a.heads, a.head_dim, type); };
   const auto q = make(), k = make(), v = make(), out = make(), d_out = make(), dq = make(), dk = make(), dv = make();
   const auto lse = o.matrix(a.heads, a.rows), delta = o.matrix(a.heads, a.rows);
   b.run(
-      a.name(""), a.rows, a.width(),
-      [&] { attention(b.ctx, q, {.keys = k, .values = v}, cu_seqlens, a.scale(), 0, out, lse); }, a.cost(2, 4, kFloat));
+      name_of(a.name(""), type), a.rows, a.width(),
+      [&] { attention(b.ctx, q, {.keys = k, .values = v}, cu_seqlens, a.scale(), 0, out, lse); }, a.cost(2, 4, type));
   b.run(
-      a.name("_backward"), a.rows, a.width(),
+      name_of(a.name("_backward"), type), a.rows, a.width(),
       [&] { attention_backward(b.ctx, d_out, q, k, v, out, lse, cu_seqlens, a.scale(), 0, dq, dk, dv, delta); },
-      a.cost(5, 8, kFloat));
-}
-
-/// By tensor cores; of a GPU alone.
-void bench_attention_bf16(Bench& b, const AttentionSizes& a) {
-  Operands o(b.ctx);
-  const auto cu_seqlens = o.copy(a.begins());
-  const auto make = [&] {
-    const std::vector<Bf16> values(a.rows * a.width(), Bf16{0x3e80});  // 0.25
-    return CudaHeadRows<Bf16>{o.copy(values).data(), a.width(), a.head_dim};
-  };
-  const auto read = [](const CudaHeadRows<Bf16>& rows) {
-    return CudaHeadRows<const Bf16>{rows.data, rows.row_stride, rows.head_stride};
-  };
-  const auto q = make(), k = make(), v = make(), out = make(), d_out = make(), dq = make(), dk = make(), dv = make();
-  const auto lse = o.matrix(a.heads, a.rows), delta = o.matrix(a.heads, a.rows);
-  const CudaAttentionSizes sizes{.sequences = a.rows / a.length,
-                                 .tokens = a.rows,
-                                 .heads = a.heads,
-                                 .kv_heads = a.heads,
-                                 .head_dim = a.head_dim,
-                                 .cu_seqlens = cu_seqlens.data(),
-                                 .scale = a.scale(),
-                                 .window = 0};
-  const CudaAttentionForward<Bf16> forward{
-      .sizes = sizes, .q = read(q), .k = read(k), .v = read(v), .out = out, .lse = lse.data(), .pages = {}};
-  const CudaAttentionBackward<Bf16> backward{.sizes = sizes,
-                                             .d_out = read(d_out),
-                                             .q = read(q),
-                                             .k = read(k),
-                                             .v = read(v),
-                                             .out = read(out),
-                                             .dq = dq,
-                                             .dk = dk,
-                                             .dv = dv,
-                                             .lse = lse.data(),
-                                             .delta = delta.data()};
-  b.run(
-      a.name("_bf16"), a.rows, a.width(), [&] { cuda::attention_forward_bf16(b.ctx.queue(), forward); },
-      a.cost(2, 4, sizeof(Bf16)));
-  b.run(
-      a.name("_bf16_backward"), a.rows, a.width(), [&] { cuda::attention_backward_bf16(b.ctx.queue(), backward); },
-      a.cost(5, 8, sizeof(Bf16)));
+      a.cost(5, 8, type));
 }
 
 int run(nlohmann::json a) {
@@ -371,21 +294,24 @@ int run(nlohmann::json a) {
   const auto part = [&](const std::string& name, const std::function<void()>& work) {
     if (b.wants(name)) work();
   };
+  const auto in_each_type = [&](const std::string& name, const std::function<void(ElementType)>& work) {
+    part(name, [&] { work(ElementType::fp32); });
+    if (ctx.device() == Device::cuda) part(name, [&] { work(ElementType::bf16); });
+  };
   part("copy", [&] { bench_copy(b, 8 * rows, d); });
-  part("product", [&] { bench_product(b, product, product); });
-  part("product", [&] { bench_product(b, rows, d); });
-  for (int64_t width : {d, 4 * d}) part("seam", [&] { bench_seam(b, rows, width); });
-  part("rms_norm", [&] { bench_norms(b, rows, d); });
-  part("swiglu", [&] { bench_swiglu(b, rows, 3 * d); });
+  in_each_type("product", [&](ElementType type) { bench_product(b, product, product, type); });
+  in_each_type("product", [&](ElementType type) { bench_product(b, rows, d, type); });
+  for (int64_t width : {d, 4 * d}) in_each_type("seam", [&](ElementType type) { bench_seam(b, rows, width, type); });
+  in_each_type("rms_norm", [&](ElementType type) { bench_norms(b, rows, d, type); });
+  in_each_type("swiglu", [&](ElementType type) { bench_swiglu(b, rows, 3 * d, type); });
   const AttentionSizes attentions[] = {{rows, std::max<int64_t>(1, d / 64), 64, std::min<int64_t>(1024, length)},
                                        {rows, std::max<int64_t>(1, d / 128), 128, length}};
   for (const AttentionSizes& sizes : attentions) {
-    part("attention", [&] { bench_attention(b, sizes); });
-    if (ctx.device() == Device::cuda) part("attention", [&] { bench_attention_bf16(b, sizes); });
+    in_each_type("attention", [&](ElementType type) { bench_attention(b, sizes, type); });
   }
-  part("cross_entropy", [&] { bench_cross_entropy(b, rows, d, vocab); });
+  in_each_type("cross_entropy", [&](ElementType type) { bench_cross_entropy(b, rows, d, vocab, type); });
   if (b.wants("adamw") || b.wants("grad_norm")) bench_optimiser(b, 16 * rows * d);
-  part("rope", [&] { bench_rope(b, rows, d, length); });
+  in_each_type("rope", [&](ElementType type) { bench_rope(b, rows, d, length, type); });
   part("embedding", [&] { bench_embedding(b, rows, d, vocab); });
   return 0;
 }

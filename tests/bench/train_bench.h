@@ -37,6 +37,13 @@ class RandomTokens {
   std::filesystem::path path_;
 };
 
+/// Of an option that a benchmark may have; fp32 without it.
+inline ElementType element_type(const nlohmann::json& options, const char* name) {
+  const std::string type = options.value(name, "fp32");
+  if (type != "fp32" && type != "bf16") throw Error(ErrorKind::usage, fmt::format("--{} is fp32 or bf16", name), type);
+  return type == "bf16" ? ElementType::bf16 : ElementType::fp32;
+}
+
 inline TrainSettings settings_of(const nlohmann::json& a) {
   TrainSettings s;
   const int64_t width = a["width"], heads = std::max<int64_t>(2, width / 32);
@@ -52,7 +59,8 @@ inline TrainSettings settings_of(const nlohmann::json& a) {
   s.data.vocab_size = s.model.vocab_size;
   s.batch_sequences = s.micro_batch_sequences = a["tokens"].get<int64_t>() / s.data.sequence_length;
   s.recompute_segment = recompute_segment(a.value("recompute", "none")).value();
-  s.activations = a.value("activations", "fp32") == "bf16" ? ElementType::bf16 : ElementType::fp32;
+  s.precision = element_type(a, "precision");
+  s.activations = element_type(a, "activations");
   s.steps = s.schedule.steps = 1000;
   s.optimizer.learning_rate = 1e-3;
   for (ClassSettings& own : s.optimizer.classes) own = {.learning_rate = 1e-3, .weight_decay = 0.01, .eps = 1e-8};

@@ -1,7 +1,7 @@
 // A whole training step against its matrix products run alone in the same process, and where its time goes. One JSON line:
 //   train_step_bench [--sublayers 64] [--width 256] [--sequence 256] [--tokens 2048] [--vocab 8192] [--scheme keel]
-//   [--threads N] [--steps 5] [--seconds 0] [--recompute none] [--activations fp32] [--micro all|auto|N] [--products 1]
-//   [--device cpu]
+//   [--threads N] [--steps 5] [--seconds 0] [--recompute none] [--activations fp32] [--precision fp32] [--micro all|auto|N]
+//   [--products 1] [--device cpu]
 // At least `steps` steps, and more until they have taken `seconds`, 50 at most; before each the products are measured.
 // --products 0 leaves that out, and the machine's limits: the peak of memory is then that of training alone. operations
 // and overhead are of the step of median time. On a GPU products are not timed (--products 0), steps overlap as those of a
@@ -147,6 +147,7 @@ int main(int argc, char** argv) {
                       {"seconds", 0},
                       {"recompute", "none"},
                       {"activations", "fp32"},
+                      {"precision", "fp32"},
                       {"micro", "all"},
                       {"products", 1},
                       {"device", "cpu"}};

@@ -11,7 +11,7 @@ import sys
 import tarfile
 import tempfile
 
-from training import train_losses, write_inputs
+from training import Training, write_inputs
 
 PROGRAMS = ("keel-train", "kernels_test", "golden_test", "device_bench", "train_step_bench")
 LIBRARIES = ("libkeel.so.0", "libkeel_tokenizer.so.0", "libkeel_eval.so.0", "libkeel_cuda_emulated.so")
@@ -47,10 +47,19 @@ def newest_symbols(folder):
     return ".".join(map(str, max(versions)))
 
 
+def backend_functions(library):
+    text = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"\bkeel_cuda_\w+", text))
+
+
 def cuda_backend(root, build):
+    """One that has the functions of the emulated one, which is built with the programs: an older one has others."""
+    wanted = backend_functions(build / "lib/libkeel_cuda_emulated.so")
     for candidate in (build / "lib/libkeel_cuda.so", root / "build/cuda-evidence/lib/libkeel_cuda.so"):
-        if candidate.exists():
+        if candidate.exists() and backend_functions(candidate) == wanted:
             return candidate
+        if candidate.exists():
+            print(f"pack: warning: {candidate} is not of this version: passed over")
     return None
 
 
@@ -86,7 +95,7 @@ def main():
         (folder / "lib/c").mkdir()
         for library in C_LIBRARY:
             shutil.copy(pathlib.Path("/lib/x86_64-linux-gnu" if library[:2] != "ld" else "/lib64", library).resolve(), folder / "lib/c" / library)
-        for script in ("run_steps.py", "training.py", "torch_speed.py"):
+        for script in ("run_steps.py", "session.py", "results.py", "training.py", "torch_speed.py"):
             shutil.copy(here / script, folder / script)
         shutil.copytree(root / "tests/golden/models", folder / "data/built-in/models")
         test_data = pathlib.Path(os.environ.get("KEEL_TEST_DATA") or "nowhere")
@@ -95,9 +104,9 @@ def main():
                 shutil.copytree(test_data / "golden" / golden, folder / "data/golden" / golden)
 
         write_inputs(folder / "data")
-        expected = {}
-        for device in ("cpu", "cuda-emulated"):
-            expected[device] = train_losses([folder / "bin/keel-train"], folder / "data", folder / "scratch", device, environment)
+        training = Training([folder / "bin/keel-train"], folder / "data", environment, 600)
+        expected = {f"{device} {precision}": training.run(folder / "scratch" / f"{device}-{precision}", device, precision)
+                    for device, precision in (("cpu", "fp32"), ("cuda-emulated", "fp32"), ("cuda-emulated", "bf16"))}
         shutil.rmtree(folder / "scratch")
         commit = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
         (folder / "data/expected.json").write_text(json.dumps({"commit": commit, "losses": expected}))

@@ -5,7 +5,7 @@
 #                                               done in 6 minutes; a cut keeps what was done
 #     --device cuda-emulated                    rehearses it without a GPU, with small sizes
 #     --limit SECONDS                           for all (345)
-#     --only STEP,STEP...                       device tests golden training sanitizers speed models torch profiler
+#     --only STEP,STEP...                       device harness tests golden training sanitizers speed models torch profiler
 #   tests/gpu/run.sh rehearse FOLDER            both, into FOLDER, on the emulated device
 # Needs there: the driver, cuBLASLt 13 (a toolkit's or of PyPI's nvidia-cublas) and Python 3. torch, compute-sanitizer and ncu are
 # used where they are. A copy of this file lies in the packed folder. KEEL_BUILD: build folder to pack from, build/release;

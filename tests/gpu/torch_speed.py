@@ -18,8 +18,11 @@ if not torch.cuda.is_available():
 torch.backends.cuda.matmul.allow_tf32 = False  # fp32 as ours
 
 
-def random(*shape, grad=False):
-    return (torch.rand(*shape, device="cuda") * 2 - 1).requires_grad_(grad)
+TYPES = {"": torch.float32, "_bf16": torch.bfloat16}
+
+
+def random(*shape, grad=False, dtype=torch.float32):
+    return (torch.rand(*shape, device="cuda") * 2 - 1).to(dtype).requires_grad_(grad)
 
 
 def measure(op, rows, d, work):
@@ -46,50 +49,52 @@ def measure(op, rows, d, work):
 rows, d, vocab = sizes["rows"], sizes["width"], sizes["vocab"]
 x, y = random(8 * rows, d), random(8 * rows, d)
 measure("copy", 8 * rows, d, lambda: y.copy_(x))
+del x, y
 n = sizes["product"]
-a, b = random(n, n), random(n, n)
-measure("product", n, n, lambda: a @ b.T)
-a, b = a.bfloat16(), b.bfloat16()
-measure("product_bf16", n, n, lambda: a @ b.T)
-del x, y, a, b
-
-x, w, g = random(rows, d, grad=True), random(d, grad=True), random(rows, d)
-measure("rms_norm", rows, d, lambda: F.rms_norm(x, (d,), w, 1e-5))
-out = F.rms_norm(x, (d,), w, 1e-5)
-measure("rms_norm_backward", rows, d, lambda: torch.autograd.grad(out, (x, w), g, retain_graph=True))
-
-for width in (d, 4 * d):
-    x, branch = random(rows, width, grad=True), random(rows, width, grad=True)
-    g_o, g_i = random(width, grad=True), random(width, grad=True)
-
-    def seam():
-        y = F.rms_norm(x + 0.5 * branch, (width,), g_o, 1e-5)
-        return y, F.rms_norm(y, (width,), g_i, 1e-5)
-
-    measure("seam_forward", rows, width, seam)
-    results = seam()
-    grads = [random(rows, width), random(rows, width)]
-    measure("seam_backward", rows, width, lambda: torch.autograd.grad(results, (x, branch, g_o, g_i), grads, retain_graph=True))
-
-gate, up, g = random(rows, 3 * d, grad=True), random(rows, 3 * d, grad=True), random(rows, 3 * d)
-measure("swiglu", rows, 3 * d, lambda: F.silu(gate) * up)
-out = F.silu(gate) * up
-measure("swiglu_backward", rows, 3 * d, lambda: torch.autograd.grad(out, (gate, up), g, retain_graph=True))
-
 length = min(sizes["sequence"], rows)
-for head_dim, tokens in ((64, min(1024, length)), (128, length)):
-    heads, batch = max(1, d // head_dim), rows // tokens
-    for suffix, dtype in (("", torch.float32), ("_bf16", torch.bfloat16)):
-        q, k, v = (random(batch, heads, tokens, head_dim).to(dtype).requires_grad_() for _ in range(3))
-        name = f"attention_{batch}x{tokens}_head_{head_dim}{suffix}"
-        measure(name, rows, heads * head_dim, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        g = random(*out.shape).to(dtype)
-        measure(name + "_backward", rows, heads * head_dim, lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True))
+for suffix, dtype in TYPES.items():
+    a, b = random(n, n, dtype=dtype), random(n, n, dtype=dtype)
+    measure("product" + suffix, n, n, lambda: a @ b.T)
+    del a, b
 
-x, head, targets = random(rows, d, grad=True), random(vocab, d, grad=True), torch.randint(vocab, (rows,), device="cuda")
-measure("cross_entropy", rows, d, lambda: torch.autograd.grad(F.cross_entropy(x @ head.T, targets, reduction="sum"), (x, head)))
-del x, head
+    x, w, g = random(rows, d, grad=True, dtype=dtype), random(d, grad=True, dtype=dtype), random(rows, d, dtype=dtype)
+    measure("rms_norm" + suffix, rows, d, lambda: F.rms_norm(x, (d,), w, 1e-5))
+    out = F.rms_norm(x, (d,), w, 1e-5)
+    measure("rms_norm_backward" + suffix, rows, d, lambda: torch.autograd.grad(out, (x, w), g, retain_graph=True))
+
+    for width in (d, 4 * d):
+        x, branch = random(rows, width, grad=True), random(rows, width, grad=True, dtype=dtype)
+        g_o, g_i = random(width, grad=True), random(width, grad=True)
+
+        def seam():
+            y = F.rms_norm(x + 0.5 * branch, (width,), g_o, 1e-5)
+            return y, F.rms_norm(y, (width,), g_i, 1e-5).to(dtype)
+
+        measure("seam_forward" + suffix, rows, width, seam)
+        results = seam()
+        grads = [random(rows, width), random(rows, width, dtype=dtype)]
+        measure("seam_backward" + suffix, rows, width, lambda: torch.autograd.grad(results, (x, branch, g_o, g_i), grads, retain_graph=True))
+
+    gate, up = random(rows, 3 * d, grad=True, dtype=dtype), random(rows, 3 * d, grad=True, dtype=dtype)
+    g = random(rows, 3 * d, dtype=dtype)
+    measure("swiglu" + suffix, rows, 3 * d, lambda: F.silu(gate) * up)
+    out = F.silu(gate) * up
+    measure("swiglu_backward" + suffix, rows, 3 * d, lambda: torch.autograd.grad(out, (gate, up), g, retain_graph=True))
+
+    for head_dim, tokens in ((64, min(1024, length)), (128, length)):
+        heads, batch = max(1, d // head_dim), rows // tokens
+        q, k, v = (random(batch, heads, tokens, head_dim, grad=True, dtype=dtype) for _ in range(3))
+        name = f"attention_{batch}x{tokens}_head_{head_dim}"
+        measure(name + suffix, rows, heads * head_dim, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        g = random(*out.shape, dtype=dtype)
+        measure(name + "_backward" + suffix, rows, heads * head_dim, lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True))
+
+    x, head = random(rows, d, grad=True, dtype=dtype), random(vocab, d, grad=True, dtype=dtype)
+    targets = torch.randint(vocab, (rows,), device="cuda")
+    measure("cross_entropy" + suffix, rows, d,
+            lambda: torch.autograd.grad(F.cross_entropy((x @ head.T).float(), targets, reduction="sum"), (x, head)))
+    del x, head
 
 weights = random(16 * rows * d, grad=True)
 weights.grad = random(16 * rows * d)

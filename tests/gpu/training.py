@@ -3,9 +3,9 @@
 import array
 import hashlib
 import json
-import pathlib
 import shutil
 import subprocess
+import time
 
 STEPS = 20
 CONFIG = {"model": {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 4, "num_attention_heads": 2,
@@ -26,36 +26,40 @@ def write_inputs(folder):
     (folder / "train.json").write_text(json.dumps(CONFIG))
 
 
-def train(program, data, out, device, environment, extra=(), timeout=60):
-    command = [*program, "--config", data / "train.json", "--data", data / "tokens.bin", "--out", out,
-               "--progress", "none", "--device", device, *extra]
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, timeout=timeout)
-    if result.returncode != 0:
-        raise RuntimeError(f"keel-train --device {device}: exit code {result.returncode}: {result.stderr.strip()[-400:]}")
-
-
-def losses(out):
+def losses_of(out):
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return [line["loss"] for line in lines if "loss" in line]
 
 
-def train_losses(program, data, out, device, environment, timeout=60):
-    shutil.rmtree(out, ignore_errors=True)
-    train(program, data, out, device, environment, timeout=timeout)
-    return losses(out)
-
-
 def digest(out):
     """Of weights and optimiser state after the last step."""
-    folder = pathlib.Path(out) / "checkpoints" / f"step-{STEPS:08d}"
+    folder = out / "checkpoints" / f"step-{STEPS:08d}"
     return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in sorted(folder.glob("*.safetensors"))}
 
 
-def resume_differs(program, data, whole, device, environment, timeout=60):
-    """Goes on from half way of a run that is there; whether any bit of the two differs."""
-    parts = whole.with_name(whole.name + "-parts")
-    shutil.copytree(whole, parts)
-    shutil.rmtree(parts / f"checkpoints/step-{STEPS:08d}")
-    (parts / "report.json").unlink(missing_ok=True)
-    train(program, data, parts, device, environment, ["--resume"], timeout)
-    return digest(whole) != digest(parts) or losses(whole) != losses(parts)
+class Training:
+    """Runs of one program on the inputs in `data`, with a time limit for all together."""
+
+    def __init__(self, program, data, environment, seconds):
+        self.program, self.data, self.environment = program, data, environment
+        self.end = time.monotonic() + seconds
+
+    def run(self, out, device, precision, *extra):
+        """Its losses."""
+        command = [*self.program, "--config", self.data / "train.json", "--data", self.data / "tokens.bin", "--out", out,
+                   "--progress", "none", "--device", device, "--set", f"train.precision={precision}", *extra]
+        result = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=self.environment,
+                                timeout=max(1, self.end - time.monotonic()))
+        if result.returncode != 0:
+            raise RuntimeError(f"keel-train --device {device}, {precision}: exit code {result.returncode}: "
+                               f"{result.stderr.strip()[-400:]}")
+        return losses_of(out)
+
+    def resume_differs(self, whole, device, precision):
+        """Goes on from half way of a run that is there; whether any bit of the two differs."""
+        parts = whole.with_name(whole.name + "-parts")
+        shutil.copytree(whole, parts)
+        shutil.rmtree(parts / f"checkpoints/step-{STEPS:08d}")
+        (parts / "report.json").unlink(missing_ok=True)
+        losses = self.run(parts, device, precision, "--resume")
+        return digest(whole) != digest(parts) or losses_of(whole) != losses

@@ -4,7 +4,7 @@
 # machine code with (cuobjdump, nvdisasm) from PyPI into FOLDER, build/cuda-toolkit unless named. Nothing is installed on the
 # system; neither a GPU nor a driver is needed. Then:
 #   cmake --preset cuda -DCUDAToolkit_ROOT=FOLDER
-#   KEEL_CUDA_VERSION   version of the toolkit, 13.0 unless set
+#   KEEL_CUDA_VERSION   version of the toolkit, 13.0 unless set; before 13 PyPI has no nvcc
 set -eu
 
 case ${1:-} in

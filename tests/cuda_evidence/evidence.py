@@ -1,8 +1,8 @@
 """Tables of what nvcc made of the CUDA backend, and whether they keep to the budget.
 
-    evidence.py --log BUILD_LOG --library libkeel_cuda.so [--cuobjdump PROGRAM] --out JSON [--accept]
+    evidence.py --logs FOLDER --library libkeel_cuda.so [--cuobjdump PROGRAM] --out JSON [--accept]
 
-BUILD_LOG is the output of a build with -Xptxas=-v. Without cuobjdump the tables of machine code are left out. Exit code 1
+FOLDER has what nvcc said of each source, with -Xptxas=-v (cmake/nvcc_log.sh). Without cuobjdump the tables of machine code are left out. Exit code 1
 if something is over budget (registers.json, hot_kernels.json; --accept writes the registers as they are).
 """
 
@@ -61,7 +61,7 @@ def occupancy(row):
         return None
     warps = -(-row["threads"] // 32)
     blocks = min(BLOCKS_OF_SM, WARPS_OF_SM // warps, REGISTERS_OF_SM // (granular_registers(row["registers"]) * 32 * warps),
-                 SHARED_OF_SM.get(row["sm"], 100 << 10) // (row["shared_bytes"] + row["dynamic_bytes"] + SHARED_OF_SYSTEM))
+                 SHARED_OF_SM[row["sm"]] // (row["shared_bytes"] + row["dynamic_bytes"] + SHARED_OF_SYSTEM))
     return round(blocks * warps / WARPS_OF_SM, 2)
 
 
@@ -203,16 +203,17 @@ def print_table(rows):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--log", required=True)
+    parser.add_argument("--logs", type=pathlib.Path, required=True)
     parser.add_argument("--library", required=True)
     parser.add_argument("--cuobjdump")
     parser.add_argument("--out", required=True)
     parser.add_argument("--accept", action="store_true")
     arguments = parser.parse_args()
 
-    rows = read_ptxas(pathlib.Path(arguments.log).read_text(errors="replace"))
+    rows = [row for log in sorted(arguments.logs.rglob("*.log")) for row in read_ptxas(log.read_text(errors="replace"))
+            if row["sm"] in SHARED_OF_SM]
     if not rows:
-        sys.exit("evidence.py: error: the build log says nothing of registers")
+        sys.exit(f"evidence.py: error: no log in {arguments.logs} tells of registers")
     code, threads = {}, {}
     if arguments.cuobjdump:
         for sm in sorted({row["sm"] for row in rows}):

@@ -141,7 +141,7 @@ def bytes_per_element(row, hot):
     groups *= hot.get("copies", 1)
     moved = 0
     for kind in ("load", "store"):
-        wide = sum(n * bits // 8 for bits, n in row[kind].items() if bits >= 64 and not (bits == 64 and "copies" in hot))
+        wide = sum(n * bits // 8 for bits, n in row[kind].items() if bits >= 64 and not (kind == "load" and bits == 64 and "copies" in hot))
         moved += wide / (4 * groups) - 4 * hot.get(f"other_{kind}s", 0)
     return round(moved, 2)
 
@@ -159,10 +159,10 @@ def check_code(rows, hot_kernels, exceptions):
         if hot is None:
             continue
         row["hot"] = True
-        narrow = sum(n for bits, n in row["load"].items() if bits < 32) + sum(n for bits, n in row["store"].items() if bits < 32)
-        if narrow:
-            yield f"{name} has {narrow} global accesses below 32 bits"
         for kind in ("load", "store"):
+            narrow = sum(n for bits, n in row[kind].items() if bits < 32)
+            if narrow > hot.get(f"narrow_{kind}s", 0):
+                yield f"{name} has {narrow} global {kind}s below 32 bits"
             most = hot.get(f"single_{kind}s")
             if most is not None and row[kind].get(32, 0) > most:
                 yield f"{name} has {row[kind][32]} {kind}s of 32 bits, {most} are right"

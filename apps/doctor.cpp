@@ -226,9 +226,14 @@ int doctor(const DeviceChoice& choice, bool as_json, int threads) {
   json["device"] = to_string(choice);
   json["device_trial"] = try_device(choice);
   json["advice"] = advice(host, devices, threads);
+  const Json& trial = json["device_trial"];
+  const auto end = [&] {
+    if (trial.is_null() || trial["works"].get<bool>()) return kExitOk;
+    throw Error(ErrorKind::device, "the device does not work: " + trial["error"].get<std::string>(), to_string(choice));
+  };
   if (as_json) {
     write_stdout(json_text(json, 2) + "\n");
-    return 0;
+    return end();
   }
   std::string text;
   const auto row = [&](const char* name, const std::string& value) { text += fmt::format("{:<16}{}\n", name, value); };
@@ -247,11 +252,11 @@ int doctor(const DeviceChoice& choice, bool as_json, int threads) {
   row("oneDNN", fmt::format("{}, products for {}", dnnl_version(), dnnl_instruction_set()));
   row("free disk here", format_bytes(free_disk_bytes(".")));
   row("would run on", to_string(choice));
-  if (!json["device_trial"].is_null()) row("tried it", text_of_trial(json["device_trial"]));
+  if (!trial.is_null()) row("tried it", text_of_trial(trial));
   for (const Json& line : json["advice"]) row("note", line.get<std::string>());
   if (json["advice"].empty()) row("note", "nothing here would slow a run down");
   write_stdout(text);
-  return 0;
+  return end();
 }
 
 }  // namespace keel

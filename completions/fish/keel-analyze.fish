@@ -29,7 +29,7 @@ complete -c keel-analyze -n '__fish_seen_subcommand_from gradients' -l step -r -
 complete -c keel-analyze -n '__fish_seen_subcommand_from gradients' -l sequences -r -d 'Size of the batch; by default the config'\''s.'
 complete -c keel-analyze -n '__fish_seen_subcommand_from gradients' -l out -r -F -d 'Where the report goes, with the table on stdout; - is stdout. By default stdout, where a terminal gets the table instead.'
 complete -c keel-analyze -n '__fish_seen_subcommand_from gradients' -l json -d 'Print the report even on a terminal.'
-complete -c keel-analyze -n '__fish_seen_subcommand_from gradients' -l device -r -f -a 'cpu cuda cuda-emulated' -d 'Where to compute; by default CUDA if usable, else the CPU.'
+complete -c keel-analyze -n '__fish_seen_subcommand_from gradients' -l device -r -f -a 'cpu cuda cuda-emulated' -d 'Where to compute; by default CUDA if usable, else the CPU. cuda-emulated runs CUDA'\''s code on the CPU, for tests.'
 complete -c keel-analyze -n '__fish_seen_subcommand_from gradients' -l deterministic -d 'Same bits in every run on the same machine, where that costs speed.'
 complete -c keel-analyze -l force -d 'Replace output that exists.'
 complete -c keel-analyze -l resume -d 'Continue what was begun.'

@@ -25,7 +25,7 @@ complete -c keel-eval -l threads -r -d 'Threads to use; 0 = the cores this proce
 complete -c keel-eval -l weights -r -f -a 'fp32 bf16 q8_0' -d 'Type of the model'\''s matrices in memory: bf16 takes half the space, q8_0 (8 bits and a scale for 32) about a quarter; single tokens come faster, from rounded weights. On a GPU bf16 is also what is computed with, at its full speed, between fp32 residual streams and logits.'
 complete -c keel-eval -l progress -r -f -a 'auto plain json none' -d 'How to show progress on stderr; auto = a bar on a terminal, else plain lines.'
 complete -c keel-eval -l force -d 'Replace output that exists.'
-complete -c keel-eval -l device -r -f -a 'cpu cuda cuda-emulated' -d 'Where to compute; by default CUDA if usable, else the CPU.'
+complete -c keel-eval -l device -r -f -a 'cpu cuda cuda-emulated' -d 'Where to compute; by default CUDA if usable, else the CPU. cuda-emulated runs CUDA'\''s code on the CPU, for tests.'
 complete -c keel-eval -l deterministic -d 'Same bits in every run on the same machine, where that costs speed.'
 complete -c keel-eval -s h -d 'A short help with examples.'
 complete -c keel-eval -l help -d 'All options, with defaults and units.'

@@ -20,7 +20,7 @@ complete -c keel-generate -l weights -r -f -a 'fp32 bf16 q8_0' -d 'Type of the m
 complete -c keel-generate -l progress -r -f -a 'auto plain json none' -d 'How to show progress on stderr; auto = a bar on a terminal, else plain lines.'
 complete -c keel-generate -l report -r -F -d 'Also write the JSON report to this file (- = stdout).'
 complete -c keel-generate -l force -d 'Replace output that exists.'
-complete -c keel-generate -l device -r -f -a 'cpu cuda cuda-emulated' -d 'Where to compute; by default CUDA if usable, else the CPU.'
+complete -c keel-generate -l device -r -f -a 'cpu cuda cuda-emulated' -d 'Where to compute; by default CUDA if usable, else the CPU. cuda-emulated runs CUDA'\''s code on the CPU, for tests.'
 complete -c keel-generate -l deterministic -d 'Same bits in every run on the same machine, where that costs speed.'
 complete -c keel-generate -s h -d 'A short help with examples.'
 complete -c keel-generate -l help -d 'All options, with defaults and units.'

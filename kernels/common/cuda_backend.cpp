@@ -61,9 +61,12 @@ void open_cuda_backend(CudaBackend backend) {
   }
   const auto path = find_library(backend);
   if (!path) {
-    throw Error(ErrorKind::device,
-                backend == CudaBackend::device ? "this build has no CUDA backend" : "this build has no emulated device",
-                file_name(backend), "--device cpu runs everywhere");
+    if (backend == CudaBackend::emulated) {
+      throw Error(ErrorKind::device, "this build has no emulated device", file_name(backend),
+                  "builds of the tests have it, and those with -DKEEL_CUDA_EMULATED=ON");
+    }
+    throw Error(ErrorKind::device, "this build has no CUDA backend", file_name(backend),
+                "docs/gpu.md says how to build it; --device cpu runs everywhere");
   }
   void* library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

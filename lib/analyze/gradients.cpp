@@ -162,6 +162,7 @@ GradientSetup prepare_gradients(Context& ctx, const GradientQuestion& question) 
   if (question.sequences) take_sequences(config, *question.sequences);
   GradientSetup setup{.config = config, .run = prepare_run(without_training(config), question.model_path)};
   if (run_json) take_micro_batch(setup.run.settings, run_json->root()["resolved"]);
+  require_precision(ctx, setup.run.settings);
   setup.run.settings.profile_every = 1;
   setup.run.settings.keeps_optimizer = false;
   if (setup.run.init) {

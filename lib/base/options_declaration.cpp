@@ -227,17 +227,19 @@ Option report_option() {
 }
 
 std::vector<Option> device_options() {
-  return {{.name = "--device",
-           .value = "cpu|cuda[:N]|cuda-emulated",
-           .completions = {"cpu", "cuda", "cuda-emulated"},
-           .group = "Execution",
-           .help = "Where to compute; by default CUDA if usable, else the CPU.",
-           .brief = false},
-          {.name = "--deterministic",
-           .type = OptionType::flag,
-           .group = "Execution",
-           .help = "Same bits in every run on the same machine, where that costs speed.",
-           .brief = false}};
+  return {
+      {.name = "--device",
+       .value = "cpu|cuda[:N]|cuda-emulated",
+       .completions = {"cpu", "cuda", "cuda-emulated"},
+       .group = "Execution",
+       .help =
+           "Where to compute; by default CUDA if usable, else the CPU. cuda-emulated runs CUDA's code on the CPU, for "
+           "tests."},
+      {.name = "--deterministic",
+       .type = OptionType::flag,
+       .group = "Execution",
+       .help = "Same bits in every run on the same machine, where that costs speed.",
+       .brief = false}};
 }
 
 namespace {

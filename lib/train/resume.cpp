@@ -216,9 +216,9 @@ Json recorded_overrides(const EarlierRun& earlier, int64_t step) {
   return list;
 }
 
-Json recorded_resumes(const EarlierRun& earlier, int64_t step) {
+Json recorded_resumes(const EarlierRun& earlier, int64_t step, const std::string& device) {
   Json list = earlier.run_json.value("resumes", Json::array());
-  list.push_back({{"from_step", step}, {"time", utc_time()}});
+  list.push_back({{"from_step", step}, {"time", utc_time()}, {"device", device}});
   return list;
 }
 

@@ -69,8 +69,8 @@ KEEL_API Json recorded_overrides(const EarlierRun& earlier, int64_t step);
 KEEL_API void require_same_rates(const TrainSettings& before, const TrainSettings& now, int64_t done,
                                  const std::string& where);
 
-/// `resumes` of run.json when the run goes on after step `step` once more: [{"from_step", "time"}].
-KEEL_API Json recorded_resumes(const EarlierRun& earlier, int64_t step);
+/// `resumes` of run.json when the run goes on after step `step` once more: [{"from_step", "time", "device"}].
+KEEL_API Json recorded_resumes(const EarlierRun& earlier, int64_t step, const std::string& device);
 
 /// What a run's directory and its report tell of its past, as it goes on now.
 struct RunHistory {

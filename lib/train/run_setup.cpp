@@ -230,6 +230,13 @@ void require_readable_start(const RunSetup& setup) {
   }
 }
 
+void require_precision(const Context& ctx, const TrainSettings& settings) {
+  if (ctx.device() != Device::cpu || settings.precision == ElementType::fp32) return;
+  throw Error(ErrorKind::config, "train.precision bf16 is for GPUs: a CPU computes in fp32", "train.precision",
+              "--device cuda, --plan-device to plan, or fp32: --set train.precision=fp32 (of a run that goes on: "
+              "--override)");
+}
+
 int64_t validation_targets(const TrainSettings& settings, const BatchReader& validation) {
   const int64_t all = validation.stream(0).tokens() - 1;
   return settings.validate.tokens > 0 ? std::min(settings.validate.tokens, all) : all;

@@ -12,6 +12,7 @@
 #include "keel/checkpoint/model_folder.h"
 #include "keel/data/batch.h"
 #include "keel/data/token_shards.h"
+#include "keel/kernels/common/context.h"
 #include "keel/model/model_config.h"
 #include "keel/train/settings.h"
 #include "keel/train/text_codec.h"
@@ -45,6 +46,9 @@ KEEL_API RunSetup prepare_run(const Config& config, const std::string& init_path
 /// Reads the first batch, its first 4096 sequences at most, so that data of another vocabulary is noticed before
 /// anything is written: Error(format). Stopped on a signal.
 KEEL_API void require_readable_start(const RunSetup& setup);
+
+/// Error(config) for train.precision=bf16 on a CPU, which has no products in bf16 that are faster than those in fp32.
+KEEL_API void require_precision(const Context&, const TrainSettings& settings);
 
 /// Targets that a validation scores: the first validate.tokens, or all.
 KEEL_API int64_t validation_targets(const TrainSettings& settings, const BatchReader& validation);

@@ -152,11 +152,11 @@ TrainResult say_it_is_finished(const TrainCommand& command, const EarlierRun& ea
   return {};
 }
 
-RunHistory history_of(const std::optional<EarlierRun>& earlier, int64_t step) {
+RunHistory history_of(const std::optional<EarlierRun>& earlier, int64_t step, const std::string& device) {
   if (!earlier) return {.created = utc_time()};
   return {.created = earlier->run_json["created"].get<std::string>(),
           .overrides = recorded_overrides(*earlier, step),
-          .resumes = recorded_resumes(*earlier, step)};
+          .resumes = recorded_resumes(*earlier, step, device)};
 }
 
 /// run.json and the files of lines as they are when the checkpoint's step (null: 0) is the last one done. run.json
@@ -183,15 +183,12 @@ LogSchedule bring_up_to_date(RunDirectory& directory, const std::optional<Earlie
   return schedule;
 }
 
-/// A CPU has no products in bf16 that are faster than those in fp32.
-void require_precision(const Context& ctx, const TrainSettings& settings) {
-  if (ctx.device() != Device::cpu || settings.precision == ElementType::fp32) return;
-  throw Error(ErrorKind::config, "train.precision bf16 is for GPUs: a CPU trains in fp32", "train.precision",
-              "--device cuda, or fp32 (of a run that goes on: --override train.precision=fp32)");
-}
-
-void say_what_it_takes(const RunSetup& setup, const TrainPlanReport& plan) {
+void say_what_it_takes(Context& ctx, const RunSetup& setup, const TrainPlanReport& plan) {
   log::info("trains on {}; disk: {}", plan.data_text, plan.disk_text);
+  log::info("computes in {} on {}", to_string(setup.settings.precision), ctx.name());
+  if (setup.settings.precision == ElementType::bf16 && setup.settings.activations == ElementType::bf16) {
+    log::warn("train.activations=bf16 changes nothing where train.precision is bf16");
+  }
   if (setup.settings.recompute_is_auto) {
     log::info("train.recompute=auto is {}", recompute_mode(setup.settings.recompute_segment));
   }
@@ -207,8 +204,9 @@ void fill_in(Report& report, const RunSetup& setup) {
 }
 
 TrainResult finish(const TrainCommand& command, Report& report, const RunSetup& setup, const RunHistory& history,
-                   RunDirectory& directory, RunOutcome outcome) {
+                   RunDirectory& directory, const std::string& device, RunOutcome outcome) {
   report.results() = outcome_json(outcome, setup.settings);
+  report.results()["device"] = device;
   report.results()["overrides"] = history.overrides;
   report.results()["resumes"] = history.resumes;
   report.write(directory.file("report.json"));
@@ -284,20 +282,21 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
   if (!resolved.earlier) setup.identity = data_identity(setup);
   if (setup.tokenizer.empty()) log::debug("the data names no tokenizer: checkpoints will hold none");
   say_where_it_starts(command, checkpoint);
-  say_what_it_takes(setup, plan);
+  say_what_it_takes(ctx, setup, plan);
   const double product_rate = measure_product_rate(ctx, setup.settings, 0.1);
   const std::unique_ptr<Trainer> trainer = make_trainer(ctx, setup, checkpoint);
   fill_in(report, setup);
 
   const int64_t step = checkpoint != nullptr ? checkpoint->step : 0;
   RunDirectory directory = held ? std::move(*held) : RunDirectory::create(command.out, command.force);
-  const RunHistory history = history_of(resolved.earlier, step);
+  const RunHistory history = history_of(resolved.earlier, step, ctx.name());
   const LogSchedule schedule = bring_up_to_date(directory, resolved.earlier, setup, history, checkpoint);
   const RunStart start{.schedule = schedule,
                        .resume = checkpoint,
                        .product_rate = product_rate,
                        .startup_seconds = since_start.seconds()};
-  return finish(command, report, setup, history, directory, run_training(setup, *trainer, directory, start, progress));
+  return finish(command, report, setup, history, directory, ctx.name(),
+                run_training(setup, *trainer, directory, start, progress));
 }
 
 }  // namespace keel

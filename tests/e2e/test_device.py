@@ -96,7 +96,11 @@ class Emulated(TrainTest):
         self.assertIn("train.precision bf16 is for GPUs", said)
         self.emulated("there", ["--steps", "5", "--set", "train.precision=bf16"])
         self.train("there", ["--steps", "12", "--resume", "--device", "cpu"], code=2)
+        self.assertIn("--set train.precision=fp32", self.check("keel-analyze", "gradients", self.dir / "there", "--device", "cpu", code=2).stderr)
+        self.check("keel-analyze", "gradients", self.dir / "there", "--device", "cpu", "--set", "train.precision=fp32")
         self.train("there", ["--steps", "12", "--resume", "--device", "cpu", "--override", "train.precision=fp32"])
+        report = json.loads((self.dir / "there/report.json").read_text())["results"]
+        self.assertEqual((report["device"], [resume["device"] for resume in report["resumes"]]), ("cpu", ["cpu"]))
 
     def test_a_run_moves_between_cpu_and_device(self):
         self.train("cpu")
@@ -241,7 +245,7 @@ class Emulated(TrainTest):
         text = self.check("keel-train", "--doctor", *self.DEVICE).stdout
         self.assertRegex(text, r"(?m)^tried it +CUDA on CPU \(emulated\), compute capability 9\.0, .* free: it works$")
         small = {**os.environ, "KEEL_EMULATION_MEMORY": "4096"}
-        text = self.check("keel-train", "--doctor", *self.DEVICE, env=small).stdout
+        text = self.check("keel-train", "--doctor", *self.DEVICE, env=small, code=6).stdout
         self.assertRegex(text, r"(?m)^tried it +.*: does not work: the GPU has no ")
 
     def test_what_does_not_fit(self):
@@ -280,7 +284,7 @@ class Absent(TrainTest):
 
     @unittest.skipIf(doctor()["cuda_devices"] > 0, "there is a GPU")
     def test_the_doctor_says_why_it_does_not_work(self):
-        trial = json.loads(self.check("keel-train", "--doctor", "--json", "--device", "cuda:3").stdout)["device_trial"]
+        trial = json.loads(self.check("keel-train", "--doctor", "--json", "--device", "cuda:3", code=6).stdout)["device_trial"]
         self.assertFalse(trial["works"])
         self.assertIn("CUDA", trial["error"])
         self.assertIsNone(json.loads(self.check("keel-train", "--doctor", "--json", "--device", "cpu").stdout)["device_trial"])

@@ -46,4 +46,4 @@ done
 chmod +x "$folder"/bin/* "$folder"/nvvm/bin/* 2>/dev/null || true
 "$folder/bin/nvcc" --version | tail -n 2
 echo "$packages" >"$done_file"
-echo "cuda-toolkit.sh: done; use it with cmake --preset cuda -DCUDAToolkit_ROOT=$folder"
+echo "cuda-toolkit.sh: done; use it with cmake --preset cuda -DCUDAToolkit_ROOT=$folder && cmake --build --preset cuda"

@@ -1,6 +1,9 @@
 """What tests/gpu/run_steps.py makes of what programs and tools say, by imitations of them."""
+import os
 import pathlib
+import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -195,6 +198,13 @@ class Steps(unittest.TestCase):
 
         self.assertEqual(s.outcome(work)[0], "skipped")
         self.assertEqual(s.outcome(dict), ("skipped", {"seconds": 0.0, "reason": "no time is left"}))
+
+    def test_unknown_steps_are_refused(self):
+        with tempfile.TemporaryDirectory() as out:
+            said = subprocess.run([sys.executable, run_steps.__file__, "--files", out, "--out", f"{out}/out", "--only", "speed,trainng"],
+                                  capture_output=True, text=True)
+            self.assertEqual((said.returncode, os.path.exists(f"{out}/out")), (2, False))
+        self.assertIn("no step is called trainng; there are device harness", said.stderr)
 
     def test_ceiling_of_each_precision(self):
         ceiling = run_steps.ceilings([{"op": "copy", "gb_per_second": 1.0, "tflops_per_second": 0},

@@ -55,7 +55,8 @@ def backend_functions(library):
 def cuda_backend(root, build):
     """One that has the functions of the emulated one, which is built with the programs: an older one has others."""
     wanted = backend_functions(build / "lib/libkeel_cuda_emulated.so")
-    for candidate in (build / "lib/libkeel_cuda.so", root / "build/cuda-evidence/lib/libkeel_cuda.so"):
+    for candidate in (build / "lib/libkeel_cuda.so", root / "build/cuda/lib/libkeel_cuda.so",
+                      root / "build/cuda-evidence/lib/libkeel_cuda.so"):
         if candidate.exists() and backend_functions(candidate) == wanted:
             return candidate
         if candidate.exists():

@@ -251,8 +251,10 @@ def main():
     parser.add_argument("--limit", type=float, default=345)
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
-    s = Session(arguments.files.resolve(), arguments.out.resolve(), arguments.device, arguments.limit)
     wanted = [name for name in arguments.only.split(",") if name] or STEPS
+    if unknown := [name for name in wanted if name not in STEPS]:
+        parser.error(f"no step is called {', '.join(unknown)}; there are {' '.join(STEPS)}")
+    s = Session(arguments.files.resolve(), arguments.out.resolve(), arguments.device, arguments.limit)
     begin = time.monotonic()
     counts = run_steps(s, [name for name in STEPS if name in wanted])
     shutil.rmtree(s.scratch, ignore_errors=True)

@@ -140,7 +140,10 @@ int run_keel_train(const Options& options) {
     return kExitOk;
   }
   if (!options.flag("--plan") && !options.flag("--profile")) (void)options.text("--out");  // "must be given"
-  Context ctx(device_choice(options), threads_of(options));
+  // A GPU that is planned for need not be here.
+  const bool is_planned_for = find_plan_device(options.text("--plan-device")) != nullptr;
+  (void)device_of(options);
+  Context ctx(is_planned_for ? DeviceChoice{} : device_choice(options), threads_of(options));
   if (options.flag("--plan")) return print_plan(options, ctx, command);
   if (options.flag("--profile")) return print_profile(options, ctx, command);
   const TrainResult result = train(ctx, command, *make_progress(options));

@@ -40,6 +40,16 @@ struct Opened {
 std::mutex opening;
 std::optional<Opened> opened;
 
+/// Before the backend, which takes longer to open, is: where there is no driver, there is no GPU.
+void require_driver() {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver == nullptr) {
+    throw Error(ErrorKind::device, "there is no GPU here that CUDA can use: no driver (libcuda.so.1)", "--device cuda",
+                "--device cpu runs everywhere");
+  }
+  dlclose(driver);
+}
+
 void* symbol_of(void* library, const char* name) {
   void* address = dlsym(library, name);
   if (address == nullptr) throw Error(ErrorKind::internal, "the CUDA backend has no function of this name", name);
@@ -68,13 +78,17 @@ void open_cuda_backend(CudaBackend backend) {
     throw Error(ErrorKind::device, "this build has no CUDA backend", file_name(backend),
                 "docs/gpu.md says how to build it; --device cpu runs everywhere");
   }
+  if (backend == CudaBackend::device) require_driver();
   void* library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = dlerror();
     throw Error(ErrorKind::device, "the CUDA backend cannot be opened", reason == nullptr ? path->string() : reason,
-                "CUDA's libraries must be where the system finds them (LD_LIBRARY_PATH)");
+                "it must be whole, and CUDA's libraries (libcublasLt) where the system finds them (LD_LIBRARY_PATH)");
   }
-  const auto version_of = reinterpret_cast<const char* (*)()>(symbol_of(library, "keel_cuda_version"));
+  const auto version_of = reinterpret_cast<const char* (*)()>(dlsym(library, "keel_cuda_version"));
+  if (version_of == nullptr) {
+    throw Error(ErrorKind::device, "this is no CUDA backend", path->string(), "install it again");
+  }
   if (std::string(version_of()) != version()) {
     throw Error(ErrorKind::device, "the CUDA backend is of version " + std::string(version_of()), path->string(),
                 "install both of one version");

@@ -281,6 +281,7 @@ class Absent(TrainTest):
             result = self.train(extra=["--device", device], code=6)
             self.assertIn("--device cpu runs everywhere", result.stderr)
         self.assertFalse((self.dir / "run").exists())
+        self.train(extra=["--plan", "--plan-device", "h100", "--device", "cuda"])
 
     @unittest.skipIf(doctor()["cuda_devices"] > 0, "there is a GPU")
     def test_the_doctor_says_why_it_does_not_work(self):

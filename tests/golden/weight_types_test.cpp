@@ -68,6 +68,8 @@ TEST(WeightTypes, GiveTheLogitsOfFilesOfTheirType) {
   if (data == nullptr) GTEST_SKIP() << "KEEL_TEST_DATA is not set";
   const fs::path models = fs::path(data) / "golden" / "models";
   for (const Case& c : kCases) {
+    // A GPU computes with bf16 then: DeviceDecoderBf16.ThroughACache says how far off that may be.
+    if (c.type == WeightType::bf16 && testing::test_device()) continue;
     SCOPED_TRACE(c.folder);
     const auto expected = last_logits(models / c.file / "golden.safetensors", c.tensor);
     Context ctx = testing::test_context(2);

@@ -3,7 +3,7 @@
 # Gets what building the CUDA backend needs (nvcc, the runtime, cuBLASLt; 0.9 GB in all) and what tests/cuda_evidence reads
 # machine code with (cuobjdump, nvdisasm) from PyPI into FOLDER, build/cuda-toolkit unless named. Nothing is installed on the
 # system; neither a GPU nor a driver is needed. Then:
-#   cmake --preset cuda -DCUDAToolkit_ROOT=FOLDER
+#   cmake --preset cuda -DCUDAToolkit_ROOT=FOLDER && cmake --build --preset cuda
 #   KEEL_CUDA_VERSION   version of the toolkit, 13.0 unless set; before 13 PyPI has no nvcc
 set -eu
 

@@ -1,5 +1,8 @@
 """What tests/gpu/run_steps.py makes of what programs and tools say, by imitations of them."""
-import os
+import argparse
+import contextlib
+import io
+import json
 import pathlib
 import subprocess
 import sys
@@ -7,7 +10,9 @@ import tempfile
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
+GPU = pathlib.Path(__file__).resolve().parents[1] / "gpu"
+sys.path.insert(0, str(GPU))
+import pack
 import results
 import run_steps
 import session
@@ -24,7 +29,7 @@ class FakeSession(session.Session):
         self.run = lambda command, timeout, **environment: program([str(part) for part in command])
         self.end = time.monotonic() + seconds
         self.files, self.loader, self.device, self.is_rehearsal = pathlib.Path("/files"), [], "cuda", False
-        self.lines, self.speeds = {}, []
+        self.lines, self.speeds, self.scratch = {}, [], pathlib.Path("/scratch")
 
     def write(self, step, status, **values):
         self.lines[step] = {"status": status, **values}
@@ -199,12 +204,36 @@ class Steps(unittest.TestCase):
         self.assertEqual(s.outcome(work)[0], "skipped")
         self.assertEqual(s.outcome(dict), ("skipped", {"seconds": 0.0, "reason": "no time is left"}))
 
-    def test_unknown_steps_are_refused(self):
-        with tempfile.TemporaryDirectory() as out:
-            said = subprocess.run([sys.executable, run_steps.__file__, "--files", out, "--out", f"{out}/out", "--only", "speed,trainng"],
-                                  capture_output=True, text=True)
-            self.assertEqual((said.returncode, os.path.exists(f"{out}/out")), (2, False))
-        self.assertIn("no step is called trainng; there are device harness", said.stderr)
+    def test_only_knows_the_steps(self):
+        self.assertEqual(run_steps.steps_of("speed,device"), ["device", "speed"])
+        for text, unknown in (("device,sped", "sped"), (",", ""), ("", "")):
+            with self.assertRaisesRegex(argparse.ArgumentTypeError, f"no step '{unknown}'; steps are device harness tests "):
+                run_steps.steps_of(text)
+
+    def test_an_unknown_step_is_refused_before_anything_runs(self):
+        with tempfile.TemporaryDirectory() as name:
+            out = pathlib.Path(name, "out")
+            found = subprocess.run([sys.executable, GPU / "run_steps.py", "--files", name, "--out", out, "--only", "sped"],
+                                   capture_output=True, text=True)
+            self.assertEqual(found.returncode, 2)
+            self.assertIn("there is no step 'sped'", found.stderr)
+            self.assertFalse(out.exists())
+
+    def test_a_run_of_nothing_is_an_error(self):
+        for counts, code in (({"ok": 1, "failed": 0, "skipped": 9}, 0), ({"ok": 9, "failed": 1, "skipped": 0}, 1),
+                             ({"ok": 0, "failed": 0, "skipped": 10}, 1)):
+            s = FakeSession()
+            self.assertEqual(run_steps.finish(s, counts, 1), code)
+            self.assertEqual(s.lines["all"]["status"], "failed" if code else "ok")
+        self.assertEqual(s.lines["all"]["reason"], "no step ran")
+
+    def test_results_name_no_folder_that_is_gone(self):
+        s = FakeSession()
+        with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
+            s.out = pathlib.Path(name)
+            session.Session.write(s, "golden", "failed", reason="/files/bin/golden_test: no", first=["in /scratch/x"])
+            line = json.loads((s.out / "results.jsonl").read_text())
+        self.assertEqual((line["reason"], line["first"]), ("bin/golden_test: no", ["in x"]))
 
     def test_ceiling_of_each_precision(self):
         ceiling = run_steps.ceilings([{"op": "copy", "gb_per_second": 1.0, "tflops_per_second": 0},
@@ -213,6 +242,49 @@ class Steps(unittest.TestCase):
         line = {"bytes": 0, "flops": 1e12, "seconds": 2.0}
         self.assertEqual(run_steps.share_of_ceiling({"op": "attention", **line}, ceiling), 0.5)
         self.assertEqual(run_steps.share_of_ceiling({"op": "attention_bf16", **line}, ceiling), 0.062)
+
+
+class Packing(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        functions, pack.backend_functions = pack.backend_functions, lambda library: library.read_text()
+        self.addCleanup(setattr, pack, "backend_functions", functions)
+        self.build = self.root / "build/release"
+        self.library("build/release/lib/libkeel_cuda_emulated.so", "new")
+
+    def library(self, name, functions):
+        file = self.root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(functions)
+        return file
+
+    def backend(self):
+        with contextlib.redirect_stdout(io.StringIO()):
+            return pack.cuda_backend(self.root, self.build)
+
+    def test_a_backend_of_this_version_from_any_build(self):
+        self.assertIsNone(self.backend())
+        evidence = self.library("build/cuda-evidence/lib/libkeel_cuda.so", "new")
+        self.assertEqual(self.backend(), evidence)
+        cuda = self.library("build/cuda/lib/libkeel_cuda.so", "new")
+        self.assertEqual(self.backend(), cuda)
+        self.library("build/release/lib/libkeel_cuda.so", "old")
+        self.assertEqual(self.backend(), cuda)
+
+    def test_nothing_is_packed_without_a_backend(self):
+        arguments = ["--root", str(self.root), "--build", str(self.build), "--out", str(self.root / "out")]
+        with self.assertRaisesRegex(SystemExit, "no libkeel_cuda.so of this version"):
+            pack.main(arguments)
+        self.assertFalse((self.root / "out").exists())
+        with self.assertRaisesRegex(SystemExit, "keel-train is not built"):
+            pack.main([*arguments, "--emulated-only"])
+
+    def test_help_is_no_error(self):
+        for option in ("-h", "--help"):
+            found = subprocess.run([GPU / "run.sh", option], capture_output=True, text=True)
+            self.assertEqual(found.returncode, 0)
+            self.assertIn("run.sh pack", found.stdout)
+        self.assertEqual(subprocess.run([GPU / "run.sh"], capture_output=True).returncode, 2)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import tempfile
 from training import Training, write_inputs
 
 PROGRAMS = ("keel-train", "kernels_test", "golden_test", "device_bench", "train_step_bench")
+EMULATED = "lib/libkeel_cuda_emulated.so"
+BACKEND_FOLDERS = ("build/cuda/lib", "build/cuda-evidence/lib")  # besides the one of the build
 LIBRARIES = ("libkeel.so.0", "libkeel_tokenizer.so.0", "libkeel_eval.so.0", "libkeel_cuda_emulated.so")
 # What every machine has, or has to have of its own.
 OF_THE_SYSTEM = re.compile(r"^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|cuda|cudart|cublas|cublasLt)\.so.*)$")
@@ -53,10 +55,10 @@ def backend_functions(library):
 
 
 def cuda_backend(root, build):
-    """One that has the functions of the emulated one, which is built with the programs: an older one has others."""
-    wanted = backend_functions(build / "lib/libkeel_cuda_emulated.so")
-    for candidate in (build / "lib/libkeel_cuda.so", root / "build/cuda/lib/libkeel_cuda.so",
-                      root / "build/cuda-evidence/lib/libkeel_cuda.so"):
+    """One by nvcc, that has the functions of the emulated one, which is built with the programs: an older one has others."""
+    wanted = backend_functions(build / EMULATED)
+    for folder in (build / "lib", *(root / name for name in BACKEND_FOLDERS)):
+        candidate = folder / "libkeel_cuda.so"
         if candidate.exists() and backend_functions(candidate) == wanted:
             return candidate
         if candidate.exists():
@@ -64,15 +66,22 @@ def cuda_backend(root, build):
     return None
 
 
-def main():
+def main(words=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    arguments = parser.parse_args()
+    parser.add_argument("--emulated-only", action="store_true", help="do without a backend that nvcc built if there is none, for a rehearsal")
+    arguments = parser.parse_args(words)
     root, build, out = arguments.root.resolve(), arguments.build.resolve(), arguments.out.resolve()
     here = pathlib.Path(__file__).resolve().parent
 
+    if not (build / EMULATED).exists():
+        stop(f"{build} has no emulated device: tests/run.sh --build-only")
+    backend = cuda_backend(root, build)
+    if not backend and not arguments.emulated_only:
+        stop("there is no libkeel_cuda.so of this version, which nvcc builds: tools/cuda-toolkit.sh gets one, tests/cuda_evidence/run.sh "
+             "or cmake --build --preset cuda builds it; --emulated-only packs what a rehearsal needs")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for part in ("bin", "lib", "data/built-in"):
@@ -85,7 +94,6 @@ def main():
             if not (build / "lib" / library).exists():
                 stop(f"{library} is not built in {build}")
             copy_stripped((build / "lib" / library).resolve(), folder / "lib" / library)
-        backend = cuda_backend(root, build)
         if backend:
             copy_stripped(backend, folder / "lib/libkeel_cuda.so")
         environment = dict(os.environ, LD_LIBRARY_PATH=str(folder / "lib"))

@@ -229,6 +229,23 @@ STEPS = {"device": device, "harness": harness, "tests": tests, "golden": golden,
 NEEDS = {name: ("device",) for name in STEPS if name != "device"} | {name: ("device", "harness") for name in ("tests", "golden")}
 
 
+def steps_of(text):
+    """The steps that --only names, in the order in which they run."""
+    wanted = text.split(",")
+    unknown = [name for name in wanted if name not in STEPS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"there is no step '{unknown[0]}'; steps are {' '.join(STEPS)}")
+    return [name for name in STEPS if name in wanted]
+
+
+def finish(s, counts, seconds):
+    """Writes the line of all, and gives the exit code: 0 only if a step ran and none failed."""
+    reason = {} if counts["ok"] or counts["failed"] else {"reason": "no step ran"}
+    is_good = counts["ok"] and not counts["failed"]
+    s.write("all", "ok" if is_good else "failed", seconds=round(seconds, 2), **counts, **reason)
+    return 0 if is_good else 1
+
+
 def run_steps(s, steps):
     """How many steps ended in each status."""
     statuses = {}
@@ -244,22 +261,18 @@ def run_steps(s, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(prog="run.sh run")
     parser.add_argument("--files", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--device", choices=("cuda", "cuda-emulated"), default="cuda")
     parser.add_argument("--limit", type=float, default=345)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", type=steps_of, default=list(STEPS), metavar="STEP,STEP...")
     arguments = parser.parse_args()
-    wanted = [name for name in arguments.only.split(",") if name] or STEPS
-    if unknown := [name for name in wanted if name not in STEPS]:
-        parser.error(f"no step is called {', '.join(unknown)}; there are {' '.join(STEPS)}")
     s = Session(arguments.files.resolve(), arguments.out.resolve(), arguments.device, arguments.limit)
     begin = time.monotonic()
-    counts = run_steps(s, [name for name in STEPS if name in wanted])
+    counts = run_steps(s, arguments.only)
     shutil.rmtree(s.scratch, ignore_errors=True)
-    s.write("all", "failed" if counts["failed"] else "ok", seconds=round(time.monotonic() - begin, 2), **counts)
-    return 1 if counts["failed"] else 0
+    return finish(s, counts, time.monotonic() - begin)
 
 
 if __name__ == "__main__":

@@ -58,8 +58,16 @@ class Session:
     def program(self, name):
         return [*self.loader, self.files / "bin" / name]
 
+    def without_folder(self, value):
+        """Names of files without the folders that are gone afterwards: that of what was unpacked, that of scratch."""
+        if isinstance(value, str):
+            return value.replace(f"{self.files}/", "").replace(f"{self.scratch}/", "")
+        if isinstance(value, dict):
+            return {key: self.without_folder(part) for key, part in value.items()}
+        return [self.without_folder(part) for part in value] if isinstance(value, (list, tuple)) else value
+
     def write(self, step, status, **values):
-        line = {"step": step, "status": status, **values}
+        line = self.without_folder({"step": step, "status": status, **values})
         with open(self.out / "results.jsonl", "a") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()

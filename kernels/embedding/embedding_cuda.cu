@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(kAddThreads, 8)
   const int64_t safe_column = is_column ? column : 0;
   const auto term = [&](int64_t row) { return Values<kWidth>::load(dy + row * d + safe_column); };
   float* to = d_table + token * d + safe_column;
-  Values<kWidth> sum = Values<kWidth>::load(to);
+  Values<kWidth> sum{};
+  if (is_column) sum = Values<kWidth>::load(to);
   for (int64_t begin = first;; begin += kWarp) {
     const int64_t place = begin + lane;
     const bool is_same = place < count && order.tokens[place] == token;

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -42,19 +43,11 @@ class SharedHeap {
   }
 
   void* take(size_t bytes) {
-    const std::lock_guard lock(mutex_);
     const int size_class = class_of(bytes + kHeader + kGap);
-    char* block = free_[size_class];
-    if (block != nullptr) {
-      ASAN_UNPOISON_MEMORY_REGION(block, kHeader);
-      free_[size_class] = header(block).next;
-    } else {
-      const size_t whole = size_t{1} << size_class;
-      if (static_cast<size_t>(end_ - next_) < whole && !grow(whole)) return nullptr;
-      block = next_;
-      next_ += whole;
-      ASAN_UNPOISON_MEMORY_REGION(block, kHeader);
-    }
+    char* block = find(size_class);
+    while (block == nullptr && grow(size_t{1} << size_class)) block = find(size_class);
+    if (block == nullptr) return nullptr;
+    ASAN_UNPOISON_MEMORY_REGION(block, kHeader);
     header(block).size_class = size_class;
     ASAN_POISON_MEMORY_REGION(block, kHeader);
     ASAN_UNPOISON_MEMORY_REGION(block + kHeader, bytes);
@@ -84,25 +77,41 @@ class SharedHeap {
     return size_class;
   }
 
+  /// A block that was given back, or of the last piece; null if that has no room.
+  char* find(int size_class) {
+    const std::lock_guard lock(mutex_);
+    char* block = free_[size_class];
+    if (block != nullptr) {
+      ASAN_UNPOISON_MEMORY_REGION(block, kHeader);
+      free_[size_class] = header(block).next;
+      return block;
+    }
+    const size_t whole = size_t{1} << size_class;
+    if (static_cast<size_t>(end_ - next_) < whole) return nullptr;
+    return std::exchange(next_, next_ + whole);
+  }
+
   /// Takes another piece, in which so many bytes find room; what is left of the last one is lost. A device fills its memory
-  /// when it is taken, so that no more is taken than tests use.
+  /// when it is taken, so that no more is taken than tests use. The device is asked outside of the lock: what it does there
+  /// may take memory in other threads.
   bool grow(size_t bytes) {
     constexpr size_t kPiece = size_t{64} << 20;
-    const int count = count_.load(std::memory_order_relaxed);
-    if (count == kMostPieces) return false;
     bytes = std::max(bytes, kPiece);
+    char* piece = nullptr;
     is_growing = true;
     try {
-      next_ = static_cast<char*>(keel::cuda::allocate_shared(*queue_, static_cast<int64_t>(bytes)));
+      piece = static_cast<char*>(keel::cuda::allocate_shared(*queue_, static_cast<int64_t>(bytes)));
     } catch (const keel::Error&) {
-      next_ = end_ = nullptr;
     }
     is_growing = false;
-    if (next_ == nullptr) return false;
-    end_ = next_ + bytes;
+    const std::lock_guard lock(mutex_);
+    const int count = count_.load(std::memory_order_relaxed);
+    if (piece == nullptr || count == kMostPieces) return false;
+    next_ = piece;
+    end_ = piece + bytes;
     pieces_[count] = {next_, end_};
-    count_.store(count + 1, std::memory_order_release);
     ASAN_POISON_MEMORY_REGION(next_, bytes);
+    count_.store(count + 1, std::memory_order_release);
     return true;
   }
 

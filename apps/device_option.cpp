@@ -5,13 +5,12 @@
 #include "keel/base/error.h"
 #include "keel/base/log.h"
 #include "keel/base/process.h"
-#include "keel/kernels/common/context.h"
 
 namespace keel {
 namespace {
 
-/// Where this build and the machine have what it takes but CUDA does not come up, the CPU in its place is worth a warning.
-bool gpu_is_usable() {
+/// Whether the first GPU takes a kernel. Where one is there that does not, the CPU in its place is worth a warning.
+bool find_usable_gpu() {
   if (host_info().gpus.empty()) return false;
   try {
     const Context trial({.device = Device::cuda}, 1);
@@ -20,6 +19,12 @@ bool gpu_is_usable() {
     return false;
   }
   return true;
+}
+
+/// Tried once: that takes a moment, and one warning is enough.
+bool gpu_is_usable() {
+  static const bool is_usable = find_usable_gpu();
+  return is_usable;
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 
 namespace keel {
 
-/// What --device asks for; without it the first GPU, if this build has a backend for it, the machine has one and it takes a
-/// kernel, else the CPU, with a warning of the reason where there is one. Whether a device that was named is there shows when a Context is made.
-/// Error(usage) for a name that is none.
+/// What --device asks for; without it the first GPU, if the machine has one, this build a backend for it, and it takes a
+/// kernel; else the CPU, with a warning where there is a GPU. Whether a device that was named is there shows when a
+/// Context is made. Error(usage) for a name that is none.
 DeviceChoice device_choice(const Options& options);
 
 /// "cpu", "cuda:N" or "cuda-emulated", as reports name it.

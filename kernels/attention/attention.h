@@ -31,9 +31,10 @@ struct KeysValues {
 /// before it is written).  cu_seqlens: [S + 1], ascending within 0 .. N; empty sequences are allowed, and rows before the
 /// first and after the last sequence are neither read nor written.  lse: [heads, N] dense, or null.  heads is a multiple
 /// of kv_heads; head_dim is any positive number (multiples of 8 are fast).
-/// On a GPU q, keys, values and out may be bf16, all of them; scores, softmax and sums are fp32 always. Where head_dim is a
-/// multiple of 8, at most 256, and all rows begin on 16 bytes, products then run on tensor cores, as of 32, 64, 96, 128 or
-/// 256 columns (gradients of 256 where a block may have 133 KiB of shared memory): p and dS are rounded to bf16 for them, and what is not finite in a row that a query does not see may reach it.
+/// On a GPU q, keys, values and out may be bf16, all of them; scores, softmax and sums are fp32 always. Where head_dim is
+/// a multiple of 8, at most 256, and all rows begin on 16 bytes, products then run on tensor cores, as of 32, 64, 96, 128
+/// or 256 columns (gradients of 256 where a block may have 133 KiB of shared memory): p and dS are rounded to bf16 for
+/// them, and what is not finite in a row that a query does not see may reach it.
 /// Masking is by exclusion, so a row never sees -10000.  Throws Error(shape) on extents that disagree and, on a CPU, on
 /// what cu_seqlens, kv_lengths and the page table hold; on a GPU, whose memory the host does not read, these are trusted.
 KEEL_API void attention(Context&, AnyView<const void, 3> q, const KeysValues& kv, View<const int32_t, 1> cu_seqlens,

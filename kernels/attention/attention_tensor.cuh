@@ -1,7 +1,8 @@
 #pragma once
 
-// Products of bf16 tiles on tensor cores. Heads of fewer columns than a tile has are widened by zeros. A tile lies in shared memory, its rows kPitch elements apart: eight rows of 16
-// bytes then fall on different banks. A warp computes 16 rows at a time; see mma_m16n8k16 for which lane holds what.
+// Products of bf16 tiles on tensor cores. A tile lies in shared memory, its rows kPitch elements apart: eight rows of 16
+// bytes then fall on different banks. Heads of fewer columns than a tile has are widened by zeros. A warp computes 16 rows
+// at a time; see mma_m16n8k16 for which lane holds what.
 
 #include <type_traits>
 

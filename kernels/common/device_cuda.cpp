@@ -79,6 +79,7 @@ void require_kernels(CudaQueue& queue) {
   try {
     run_nothing(queue);
   } catch (const Error& error) {
+    if (error.kind() != ErrorKind::device) throw;
     const int major = attribute(queue.device, cudaDevAttrComputeCapabilityMajor),
               minor = attribute(queue.device, cudaDevAttrComputeCapabilityMinor);
     throw Error(ErrorKind::device,

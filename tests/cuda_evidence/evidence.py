@@ -42,6 +42,12 @@ def read_ptxas(log):
     return rows
 
 
+def logs_of_sources(folder):
+    """Logs of sources that are there: a build folder keeps those of others."""
+    kernels = HERE.parent.parent / "kernels"
+    return [log for log in sorted(folder.rglob("*.cu.o.log")) if (kernels / str(log.relative_to(folder)).removesuffix(".o.log")).exists()]
+
+
 def granular_registers(registers):
     return -(-registers // 8) * 8
 
@@ -210,7 +216,7 @@ def main():
     parser.add_argument("--accept", action="store_true")
     arguments = parser.parse_args()
 
-    rows = [row for log in sorted(arguments.logs.rglob("*.log")) for row in read_ptxas(log.read_text(errors="replace"))
+    rows = [row for log in logs_of_sources(arguments.logs) for row in read_ptxas(log.read_text(errors="replace"))
             if row["sm"] in SHARED_OF_SM]
     if not rows:
         sys.exit(f"evidence.py: error: no log in {arguments.logs} tells of registers")

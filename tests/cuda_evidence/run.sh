@@ -37,10 +37,10 @@ if [ -z "$build" ]; then
   build=$root/build/cuda-evidence
   echo "== building for sm_80 and sm_90 with $nvcc"
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKEEL_TESTS=OFF -DKEEL_CUDA=ON -DKEEL_CUDA_EMULATED=OFF \
-        -DKEEL_NVCC="$nvcc" "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real" >/dev/null
+        -DKEEL_NVCC="$nvcc" -DKEEL_WERROR=ON "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real" >/dev/null
 fi
 begin=$(date +%s)
-ninja -C "$build" -j "$(nproc)" keel_cuda >/dev/null || { echo "run.sh: error: $build has no CUDA backend that builds" >&2; exit 1; }
+said=$(cmake --build "$build" -j "$(nproc)" --target keel_cuda 2>&1) || { echo "$said" | tail -n 40; exit 1; }
 echo "== built in $(($(date +%s) - begin)) s"
 logs=$build/CMakeFiles/keel_cuda.dir/kernels
 if grep -r "warning" --include='*.log' "$logs"; then

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "keel/base/error.h"
+#include "keel/kernels/bias/bias.h"
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/parallel.h"
 #include "keel/kernels/common/shape_check.h"
@@ -18,12 +19,14 @@ namespace {
 constexpr int64_t kFewRows = 12;
 static_assert(kFewRows == kCudaLinearRows);
 
-void check(const AnyView<const void, 2>& X, const WeightMatrix& W, const AnyView<void, 2>& Y) {
+void check(const AnyView<const void, 2>& X, const WeightMatrix& W, const AnyView<void, 2>& Y,
+           const View<const float, 1>& bias) {
   constexpr const char* kName = "linear";
   const int64_t N = X.extent(0);
   W.check(kName, W.rows, W.columns);
   check_shape(kName, "X", X, {N, W.columns});
   check_shape(kName, "Y", Y, {N, W.rows});
+  if (bias) check_dense(kName, "bias", bias, {W.rows});
   if (Y.type() == ElementType::bf16) check_type(kName, "X", X, Y.type());
   if (X.type() == ElementType::bf16 && W.type != WeightType::bf16) {
     throw Error(ErrorKind::shape, "X is bf16, W is not", kName);
@@ -53,6 +56,11 @@ void few_rows(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W
   });
 }
 
+/// What is added to the results of rows of W; null as the whole is.
+View<const float, 1> of_rows(const View<const float, 1>& bias, int64_t begin, int64_t end) {
+  return bias ? bias.slice(begin, end) : bias;
+}
+
 void widen_block(Context& worker, const WeightMatrix& part, float* wide) {
   const View<float, 2> to(wide, {part.rows, part.columns});
   const OperationScope scope(worker, "cast", {.flops = 0, .bytes = static_cast<double>(part.bytes()) + bytes_of(to)});
@@ -60,7 +68,8 @@ void widen_block(Context& worker, const WeightMatrix& part, float* wide) {
 }
 
 /// Each thread widens blocks of rows of W into its cache and multiplies by them.
-void widened_blocks(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W, const View<float, 2>& Y) {
+void widened_blocks(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W, const View<float, 2>& Y,
+                    const View<const float, 1>& bias) {
   constexpr int64_t kFloats = 512 << 10, kFewest = 64;
   const int64_t threads = ctx.threads(), rows = std::max(kFewest, kFloats / std::max<int64_t>(1, W.columns));
   const int64_t wanted = (W.rows + rows - 1) / rows, blocks = (wanted + threads - 1) / threads * threads;
@@ -71,7 +80,7 @@ void widened_blocks(Context& ctx, const View<const float, 2>& X, const WeightMat
     float* wide = matmul_buffer(worker, rows * W.columns);
     widen_block(worker, part, wide);
     matmul(worker, X, View<const float, 2>(wide, {part.rows, W.columns}), Y.columns(first, first + part.rows),
-           Transpose::b);
+           Transpose::b, false, of_rows(bias, first, first + part.rows));
   });
 }
 
@@ -82,7 +91,7 @@ int64_t widened_rows_on_device(int64_t rows, int64_t columns) {
 }
 
 void widened_blocks_on_device(Context& ctx, const View<const float, 2>& X, const WeightMatrix& W,
-                              const View<float, 2>& Y) {
+                              const View<float, 2>& Y, const View<const float, 1>& bias) {
   const int64_t rows = widened_rows_on_device(W.rows, W.columns);
   float* wide = cuda::widened_weights(ctx.queue(), rows * W.columns);
   for (int64_t begin = 0; begin < W.rows; begin += rows) {
@@ -94,27 +103,29 @@ void widened_blocks_on_device(Context& ctx, const View<const float, 2>& X, const
                                  {.flops = 0, .bytes = static_cast<double>(part.bytes()) + bytes_of(widened)});
       cuda::widen_rows(ctx.queue(), part, nullptr, widened);
     }
-    matmul(ctx, X, widened, Y.columns(begin, end), Transpose::b);
+    matmul(ctx, X, widened, Y.columns(begin, end), Transpose::b, false, of_rows(bias, begin, end));
   }
 }
 
 }  // namespace
 
-void linear(Context& ctx, AnyView<const void, 2> X, const WeightMatrix& W, AnyView<void, 2> Y, int64_t batch_rows) {
-  check(X, W, Y);
+void linear(Context& ctx, AnyView<const void, 2> X, const WeightMatrix& W, AnyView<void, 2> Y, int64_t batch_rows,
+            View<const float, 1> bias) {
+  check(X, W, Y, bias);
   const int64_t N = X.extent(0);
   const bool is_few = std::max(N, batch_rows) <= kFewRows;
   const bool is_on_gpu = ctx.device() == Device::cuda;
   const bool is_alike = X.type() == ElementType::bf16 || W.is_fp32();
-  if (!is_few && is_alike) return matmul(ctx, X, W.numbers(), Y, Transpose::b);
+  if (!is_few && is_alike) return matmul(ctx, X, W.numbers(), Y, Transpose::b, false, bias);
   if (N == 0 || W.rows == 0) return;
-  if (!is_few && is_on_gpu) return widened_blocks_on_device(ctx, X.as<float>(), W, Y.as<float>());
-  if (!is_few) return widened_blocks(ctx, X.as<float>(), W, Y.as<float>());
+  if (!is_few && is_on_gpu) return widened_blocks_on_device(ctx, X.as<float>(), W, Y.as<float>(), bias);
+  if (!is_few) return widened_blocks(ctx, X.as<float>(), W, Y.as<float>(), bias);
   const OperationScope scope(ctx, "product",
                              {.flops = 2.0 * static_cast<double>(N) * static_cast<double>(W.rows * W.columns),
                               .bytes = bytes_of(X) + bytes_of(Y) + static_cast<double>(W.bytes())});
-  if (is_on_gpu) return cuda::linear_rows(ctx.queue(), {X, W, Y});
+  if (is_on_gpu) return cuda::linear_rows(ctx.queue(), {X, W, Y, bias.data()});
   few_rows(ctx, floats_of("linear", "X", X), W, floats_of("linear", "Y", Y));
+  if (bias) add_bias(ctx, bias, Y);
 }
 
 void expect_linear(OperationMemory& memory, WeightType W, ElementType X, int64_t out, int64_t in, int64_t batch_rows) {

@@ -34,10 +34,11 @@ inline double weight(const WeightMatrix& W, int64_t row, int64_t column) {
   return fp16(W.scales[row * blocks + column / 32]) * static_cast<const int8_t*>(W.values)[at];
 }
 
-/// y[n,o] = sum over i of x[n,i] W[o,i]
+/// y[n,o] = sum over i of x[n,i] W[o,i] + bias[o]; no bias is one of zeros
 template <class S>
-std::vector<S> linear(const std::vector<S>& x, int64_t N, const WeightMatrix& W) {
+std::vector<S> linear(const std::vector<S>& x, int64_t N, const WeightMatrix& W, const std::vector<S>& bias = {}) {
   std::vector<S> y(N * W.rows, S{0});
+  for (size_t i = 0; i < y.size() && !bias.empty(); ++i) y[i] = bias[i % W.rows];
   for (int64_t n = 0; n < N; ++n) {
     for (int64_t o = 0; o < W.rows; ++o) {
       for (int64_t i = 0; i < W.columns; ++i) y[n * W.rows + o] += x[n * W.columns + i] * S{weight(W, o, i)};

@@ -10,11 +10,11 @@
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/linear/linear_ref.h"
 #include "support/complex_step.h"
-#include "support/product_bits.h"
 #include "support/contexts.h"
 #include "support/errors.h"
 #include "support/guarded_matrix.h"
 #include "support/magnitude.h"
+#include "support/product_bits.h"
 #include "support/weights.h"
 
 namespace keel {
@@ -72,6 +72,28 @@ TEST(Linear, IsTheReference) {
         testing::expect_close(
             Y.values(), expected,
             [&](int64_t i) { return testing::sum_tolerance(expected[i], c.in + 1, terms[i].value()); }, "Y");
+        EXPECT_TRUE(Y.intact());
+      });
+    }
+  }
+}
+
+TEST(Linear, Bias) {
+  for (const WeightType type : kWeightTypes) {
+    for (const Case& c : kCases) {
+      SCOPED_TRACE("type " + std::to_string(static_cast<int>(type)) + ", " + std::to_string(c.N) + " x " +
+                   std::to_string(c.in) + " -> " + std::to_string(c.out));
+      const RandomWeights W(type, c.out, c.in, 7, c.misalign);
+      const std::vector<float> x = Random(9).normals(c.N * c.in), bias = Random(10).normals(c.out);
+      const auto expected = reference::linear(widen<double>(x), c.N, W.matrix(), widen<double>(bias));
+      const auto terms = reference::linear(widen<Magnitude>(x), c.N, W.matrix(), widen<Magnitude>(bias));
+      for_each_context([&](Context& ctx) {
+        GuardedMatrix X(c.N, c.in, x, c.pad, c.misalign), Y(c.N, c.out, c.pad, c.misalign);
+        linear(ctx, X.view(), W.matrix(), Y.view(), 0, {bias.data(), {c.out}});
+        ctx.synchronize();
+        testing::expect_close(
+            Y.values(), expected,
+            [&](int64_t i) { return testing::sum_tolerance(expected[i], c.in + 2, terms[i].value()); }, "Y");
         EXPECT_TRUE(Y.intact());
       });
     }
@@ -210,6 +232,8 @@ TEST(Linear, ExtentsThatDisagreeAreAnError) {
                         [&] { linear(ctx, X, W.matrix(), Y.columns(0, 2)); });
   testing::expect_error(ErrorKind::shape, "Y is [2, 3], not [1, 3]",
                         [&] { linear(ctx, X.slice(0, 1), W.matrix(), Y); });
+  testing::expect_error(ErrorKind::shape, "bias is [2], not [3]",
+                        [&] { linear(ctx, X, W.matrix(), Y, 0, View<const float, 1>(x.data(), {2})); });
   testing::expect_error(ErrorKind::shape, "W is missing", [&] {
     linear(ctx, X, {WeightType::bf16, 3, 4, nullptr}, Y);
   });

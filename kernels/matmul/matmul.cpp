@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "keel/base/error.h"
+#include "keel/kernels/bias/bias.h"
 #include "keel/kernels/common/operation_profile.h"
 #include "keel/kernels/common/parallel.h"
 #include "keel/kernels/common/shape_check.h"
@@ -53,6 +54,11 @@ MatmulShape checked_shape(const AnyView<const void, 2>& A, const AnyView<const v
   check_type("matmul", "B", B, A.type());
   if (C.type() == ElementType::bf16) check_type("matmul", "A", A, C.type());
   return with_strides({m, n, k, transpose, accumulate, A.stride(0), B.stride(0), C.stride(0)});
+}
+
+void check_bias(const View<const float, 1>& bias, const MatmulShape& shape) {
+  check_dense("matmul", "bias", bias, {shape.n});
+  if (shape.accumulate) throw Error(ErrorKind::shape, "a bias is not accumulated", "matmul");
 }
 
 void fill_zero(Context& ctx, AnyView<void, 2> C) {
@@ -157,18 +163,21 @@ void sum_row(const float* from, int64_t parts, int64_t stride, int64_t n, float*
 }  // namespace
 
 void matmul(Context& ctx, AnyView<const void, 2> A, AnyView<const void, 2> B, AnyView<void, 2> C, Transpose transpose,
-            bool accumulate) {
+            bool accumulate, View<const float, 1> bias) {
   const MatmulShape shape = checked_shape(A, B, C, transpose, accumulate);
+  if (bias) check_bias(bias, shape);
   const OperationScope scope(
       ctx, product_name(transpose),
       {.flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k),
        .bytes = bytes_of(A) + bytes_of(B) + bytes_of(C, accumulate ? 2 : 1)});
   if (is_empty(shape)) {
     if (!accumulate) fill_zero(ctx, C);
+    if (bias) add_bias(ctx, bias, C);
     return;
   }
   if (ctx.device() == Device::cuda) {
-    return cuda::matmul(ctx.queue(), {shape, A.type(), C.type()}, A.data(), B.data(), C.data());
+    const CudaProduct product{shape, A.type(), C.type(), static_cast<bool>(bias)};
+    return cuda::matmul(ctx.queue(), product, A.data(), B.data(), C.data(), bias.data());
   }
   const auto a = floats_of("matmul", "A", A), b = floats_of("matmul", "B", B);
   const View<float, 2> c = floats_of("matmul", "C", C);
@@ -180,6 +189,7 @@ void matmul(Context& ctx, AnyView<const void, 2> A, AnyView<const void, 2> B, An
   if (split.axis == Split::depth && split.parts > 1) {
     sum_products(ctx, View<const float, 3>(buffer, {split.parts - 1, shape.m, shape.n}), c, true);
   }
+  if (bias) add_bias(ctx, bias, C);
 }
 
 void sum_products(Context& ctx, View<const float, 3> parts, View<float, 2> C, bool accumulate) {
@@ -202,6 +212,10 @@ void sum_products(Context& ctx, View<const float, 3> parts, View<float, 2> C, bo
 
 void expect_matmul(OperationMemory& memory) {
   memory.expect(OperationMemory::products, kCudaProductsBytes);
+}
+
+void expect_bias(OperationMemory& memory, ElementType C, int64_t n) {
+  if (C == ElementType::bf16) memory.expect(OperationMemory::rounded_bias, n * element_bytes(C));
 }
 
 int64_t matmul_memory(Context& ctx) {

@@ -18,8 +18,11 @@ inline bool transposes_b(Transpose t) {
 }
 
 /// C = op(A) op(B)  or, with accumulate,  C += op(A) op(B).   op transposes what `transpose` names.
-/// After op: A [m, k], B [k, n], C [m, n]; fp32 or, on a GPU, A and B or all three bf16; sums in fp32. Rows may be strided, the last axis is contiguous
-/// (stride 1); C overlaps neither A nor B. Any extent may be 0. Throws Error(shape) if the extents disagree.
+/// After op: A [m, k], B [k, n], C [m, n]; fp32 or, on a GPU, A and B or all three bf16; sums in fp32. Rows may be
+/// strided, the last axis is contiguous (stride 1); C overlaps neither A nor B. Any extent may be 0. Throws
+/// Error(shape) if the extents disagree.
+/// bias: [n], outside C, or null; not with accumulate. C[i,:] = .. + bias, on a GPU in the product's epilogue; where C
+/// is bf16, bias is rounded to that first.
 /// By oneDNN, on a GPU by cuBLASLt; primitives are made once for each combination of shapes and strides and kept in the
 /// context.
 ///   forward          Y  = X  W^T      Transpose::b      X [N, in], W [out, in]
@@ -27,13 +30,14 @@ inline bool transposes_b(Transpose t) {
 ///   weight gradient  dW += dY^T X     Transpose::a
 /// Same shapes, strides and number of threads (on a GPU: alignment): same bits. Another one may add in another order.
 KEEL_API void matmul(Context&, AnyView<const void, 2> A, AnyView<const void, 2> B, AnyView<void, 2> C,
-                     Transpose transpose = Transpose::none, bool accumulate = false);
+                     Transpose transpose = Transpose::none, bool accumulate = false, View<const float, 1> bias = {});
 
-/// Products on a GPU share one workspace of a fixed size.
+/// Products on a GPU share one workspace of a fixed size, and the place of a rounded bias.
 KEEL_API void expect_matmul(OperationMemory&);
+KEEL_API void expect_bias(OperationMemory&, ElementType C, int64_t n);
 
-/// C = sum over p of parts[p, :, :]  or, with accumulate, C += that, p ascending: products over parts of what is summed,
-/// added up.   parts: [P, m, n], P > 0, dense.  C: [m, n], last axis contiguous.
+/// C = sum over p of parts[p, :, :]  or, with accumulate, C += that, p ascending: products over parts of what is
+/// summed, added up.   parts: [P, m, n], P > 0, dense.  C: [m, n], last axis contiguous.
 KEEL_API void sum_products(Context&, View<const float, 3> parts, View<float, 2> C, bool accumulate);
 
 /// One product, for planning. Extents after op; a row stride of 0 stands for dense rows.

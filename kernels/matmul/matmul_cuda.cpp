@@ -10,6 +10,7 @@
 #include <cublasLt.h>
 
 #include "keel/base/error.h"
+#include "keel/kernels/cast/cast_cuda.h"
 #include "keel/kernels/common/cuda_queue.h"
 
 namespace keel {
@@ -32,10 +33,10 @@ using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-/// A product with the alignment of its matrices in bytes.
+/// A product with the alignment of its matrices, and of its bias, in bytes.
 struct Key {
   CudaProduct product;
-  uint32_t a, b, c;
+  uint32_t a, b, c, bias;
   bool operator==(const Key&) const = default;
 };
 
@@ -44,7 +45,7 @@ struct Hash {
     const MatmulShape& s = key.product.shape;
     uint64_t hash = static_cast<uint64_t>(s.transpose) * 2 + (s.accumulate ? 1 : 0);
     const auto types = static_cast<int64_t>(key.product.operands) * 2 + static_cast<int64_t>(key.product.result);
-    const int64_t alignment = (int64_t{key.a} * 32 + key.b) * 32 + key.c;
+    const int64_t alignment = ((int64_t{key.a} * 32 + key.b) * 32 + key.c) * 32 + key.bias;
     for (const int64_t x : {s.m, s.n, s.k, s.a_stride, s.b_stride, s.c_stride, types, alignment}) {
       hash = (hash ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15U;
       hash ^= hash >> 32;
@@ -100,17 +101,27 @@ Preference preference(const Key& key) {
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b);
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a);
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.c);
-  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.c);
+  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::min(key.c, key.bias));
   return preference;
 }
 
-Description description(Transpose transpose) {
+template <class T>
+void describe(const Description& description, cublasLtMatmulDescAttributes_t attribute, T value) {
+  check_product(cublasLtMatmulDescSetAttribute(description.get(), attribute, &value, sizeof value),
+                "description of a product");
+}
+
+Description description(const CudaProduct& product, const void* bias) {
   cublasLtMatmulDesc_t made = nullptr;
   check_product(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "description of a product");
   Description description(made);
-  const cublasOperation_t first = operation(transposes_b(transpose)), second = operation(transposes_a(transpose));
-  check_product(cublasLtMatmulDescSetAttribute(made, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first), "operand");
-  check_product(cublasLtMatmulDescSetAttribute(made, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second), "operand");
+  describe(description, CUBLASLT_MATMUL_DESC_TRANSA, operation(transposes_b(product.shape.transpose)));
+  describe(description, CUBLASLT_MATMUL_DESC_TRANSB, operation(transposes_a(product.shape.transpose)));
+  if (product.has_bias) {  // along the rows of its result, which are our columns; of the result's type
+    describe(description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    describe(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(product.result));
+    describe(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
   return description;
 }
 
@@ -118,11 +129,11 @@ std::string named(const MatmulShape& s) {
   return std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k);
 }
 
-Plan make_plan(cublasLtHandle_t library, const Key& key) {
+Plan make_plan(cublasLtHandle_t library, const Key& key, const void* bias) {
   const CudaProduct& p = key.product;
   const MatmulShape& s = p.shape;
   const bool ta = transposes_a(s.transpose), tb = transposes_b(s.transpose);
-  Plan plan{description(s.transpose),
+  Plan plan{description(p, bias),
             layout(p.operands, tb ? s.n : s.k, tb ? s.k : s.n, s.b_stride),
             layout(p.operands, ta ? s.k : s.m, ta ? s.m : s.k, s.a_stride),
             layout(p.result, s.m, s.n, s.c_stride),
@@ -143,7 +154,7 @@ Plan make_plan(cublasLtHandle_t library, const Key& key) {
 
 struct CudaProducts {
   cublaslt::Library library;
-  KeptMemory workspace;
+  KeptMemory workspace, rounded_bias;
   std::unordered_map<cublaslt::Key, cublaslt::Plan, cublaslt::Hash> plans;
 
   CudaProducts() {
@@ -151,9 +162,17 @@ struct CudaProducts {
     cublaslt::check_product(cublasLtCreate(&made), "cublasLtCreate");
     library.reset(made);
   }
-  const cublaslt::Plan& plan(const cublaslt::Key& key) {
+  const cublaslt::Plan& plan(const cublaslt::Key& key, const void* bias) {
     if (const auto found = plans.find(key); found != plans.end()) return found->second;
-    return plans.emplace(key, cublaslt::make_plan(library.get(), key)).first->second;
+    return plans.emplace(key, cublaslt::make_plan(library.get(), key, bias)).first->second;
+  }
+  /// The bias in the type of the result.
+  const void* bias_of(CudaQueue& queue, const CudaProduct& product, const float* bias) {
+    if (!product.has_bias || product.result == ElementType::fp32) return bias;
+    const int64_t n = product.shape.n;
+    auto* rounded = static_cast<Bf16*>(rounded_bias.at_least(n * element_bytes(product.result)));
+    keel_cuda_narrow(queue, {bias, {1, n}}, {rounded, {1, n}});
+    return rounded;
   }
 };
 
@@ -161,11 +180,15 @@ void CloseCudaProducts::operator()(CudaProducts* products) const {
   delete products;
 }
 
-void keel_cuda_matmul(CudaQueue& queue, const CudaProduct& product, const void* a, const void* b, void* c) {
+void keel_cuda_matmul(CudaQueue& queue, const CudaProduct& product, const void* a, const void* b, void* c,
+                      const float* given_bias) {
   if (!queue.products) queue.products.reset(new CudaProducts);
   CudaProducts& products = *queue.products;
-  const cublaslt::Plan& plan =
-      products.plan({product, cublaslt::alignment(a), cublaslt::alignment(b), cublaslt::alignment(c)});
+  const void* bias = products.bias_of(queue, product, given_bias);
+  const cublaslt::Plan& plan = products.plan(
+      {product, cublaslt::alignment(a), cublaslt::alignment(b), cublaslt::alignment(c), cublaslt::alignment(bias)},
+      bias);
+  if (product.has_bias) cublaslt::describe(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const float one = 1, beta = product.shape.accumulate ? 1 : 0;
   cublaslt::check_product(
       cublasLtMatmul(products.library.get(), plan.description.get(), &one, b, plan.first.get(), a, plan.second.get(),
@@ -175,7 +198,8 @@ void keel_cuda_matmul(CudaQueue& queue, const CudaProduct& product, const void* 
 }
 
 int64_t keel_cuda_matmul_memory(CudaQueue& queue, bool there_will_be_one) {
-  return (queue.products || there_will_be_one ? kCudaProductsBytes : 0) + queue.widened_weights.bytes();
+  const int64_t bias = queue.products ? queue.products->rounded_bias.bytes() : 0;
+  return (queue.products || there_will_be_one ? kCudaProductsBytes : 0) + bias + queue.widened_weights.bytes();
 }
 
 }  // namespace keel

@@ -13,9 +13,12 @@ struct CudaProduct {
   MatmulShape shape;
   ElementType operands = ElementType::fp32;  ///< of A and B
   ElementType result = ElementType::fp32;    ///< of C; bf16 operands only
+  bool has_bias = false;                     ///< not with accumulate
   bool operator==(const CudaProduct&) const = default;
 };
-KEEL_CUDA_FUNCTION(void, matmul, CudaQueue&, const CudaProduct& product, const void* a, const void* b, void* c)
+/// bias: [n], read where the product has one.
+KEEL_CUDA_FUNCTION(void, matmul, CudaQueue&, const CudaProduct& product, const void* a, const void* b, void* c,
+                   const float* bias)
 
 /// Rows of C that are `stride` elements apart. No parts at all are a sum of 0.
 KEEL_CUDA_FUNCTION(void, sum_products, CudaQueue&, const float* parts, int64_t P, int64_t m, int64_t n, float* c,

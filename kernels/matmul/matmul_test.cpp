@@ -11,6 +11,7 @@
 #include "keel/base/error.h"
 #include "keel/kernels/matmul/matmul_ref.h"
 #include "support/complex_step.h"
+#include "support/errors.h"
 #include "support/numeric.h"
 #include "support/test_device.h"
 
@@ -29,11 +30,13 @@ struct Case {
   bool accumulate = false;
   int threads = 1;
   int64_t pad = 0, misalign = 0;
+  bool bias = false;
 
   std::string name() const {
     return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " transpose " +
            std::to_string(static_cast<int>(transpose)) + (accumulate ? " accumulate" : "") + " threads " +
-           std::to_string(threads) + " pad " + std::to_string(pad) + " misalign " + std::to_string(misalign);
+           std::to_string(threads) + " pad " + std::to_string(pad) + " misalign " + std::to_string(misalign) +
+           (bias ? " bias" : "");
   }
 };
 
@@ -76,11 +79,13 @@ template <class Values, class Check>
 void run(Contexts& contexts, const Case& c, Values values, Check check) {
   const bool ta = transposes_a(c.transpose), tb = transposes_b(c.transpose);
   const std::vector<float> a = values(c.m * c.k), b = values(c.k * c.n), before = values(c.m * c.n);
+  const std::vector<float> bias = values(c.bias ? c.n : 0);
   Matrix A(ta ? c.k : c.m, ta ? c.m : c.k, c.pad, c.misalign, a);
   Matrix B(tb ? c.n : c.k, tb ? c.k : c.n, c.pad, c.misalign, b);
   Matrix C(c.m, c.n, c.pad, c.misalign, before);
   Context& ctx = contexts.with(c.threads);
-  matmul(ctx, A.view(), B.view(), C.view(), c.transpose, c.accumulate);
+  matmul(ctx, A.view(), B.view(), C.view(), c.transpose, c.accumulate,
+         c.bias ? View<const float, 1>(bias.data(), {c.n}) : View<const float, 1>());
   ctx.synchronize();
   const std::vector<float> result = C.values();
   const auto op = [](bool transpose, int64_t rows, int64_t columns, const std::vector<float>& stored) {
@@ -95,7 +100,7 @@ void run(Contexts& contexts, const Case& c, Values values, Check check) {
   const auto opA = op(ta, c.m, c.k, a), opB = op(tb, c.k, c.n, b);
   const auto exact = reference::matmul(opA, opB), sums = reference::matmul(magnitude(opA), magnitude(opB));
   for (int64_t i = 0; i < c.m * c.n; ++i) {
-    const double start = c.accumulate ? before[i] : 0;
+    const double start = c.accumulate ? before[i] : (c.bias ? bias[i % c.n] : 0);
     check(result[i], start + exact.values[i], std::abs(start) + sums.values[i]);
   }
   EXPECT_TRUE(C.memory.intact());
@@ -217,6 +222,48 @@ TEST(Matmul, StridedRows) {
       }
     }
   }
+}
+
+TEST(Matmul, Bias) {
+  Contexts contexts;
+  for (Transpose transpose : kTransposes) {
+    for (int threads : {1, 3}) {
+      for (int64_t pad : {0, 3}) {
+        check_exact(contexts, {1, 1, 1, transpose, false, threads, pad, pad, true});
+        check_exact(contexts, {64, 96, 130, transpose, false, threads, pad, 0, true});
+        check_exact(contexts, {33, 17, 9, transpose, false, threads, pad, 1, true});
+        check_exact(contexts, {48, 24, 3001, transpose, false, threads, pad, 0, true});
+        check_exact(contexts, {5, 4, 0, transpose, false, threads, pad, 0, true});
+        check_close(contexts, {65, 127, 129, transpose, false, threads, pad, 0, true});
+      }
+    }
+  }
+}
+
+/// Products of one shape, each with a bias of its own.
+TEST(Matmul, BiasesTakeTurns) {
+  const std::vector<float> a(64 * 32, 1), b(48 * 32, 2), first(48, 3), second(48, 5);
+  std::vector<float> c(64 * 48);
+  Context ctx = testing::test_context(2);
+  for (const std::vector<float>* bias : {&first, &second, &first}) {
+    matmul(ctx, {a.data(), {64, 32}}, {b.data(), {48, 32}}, {c.data(), {64, 48}}, Transpose::b, false,
+           {bias->data(), {48}});
+    ctx.synchronize();
+    EXPECT_EQ(c, std::vector<float>(64 * 48, 64 + bias->front()));
+  }
+}
+
+TEST(Matmul, RefusesABiasThatDoesNotFit) {
+  float x[64] = {};
+  Context ctx = testing::test_context(1);
+  const View<const float, 2> A(x, {3, 4}), B(x, {4, 2});
+  const View<float, 2> C(x, {3, 2});
+  testing::expect_error(ErrorKind::shape, "bias is [3], not [2]", [&] {
+    matmul(ctx, A, B, C, Transpose::none, false, {x, {3}});
+  });
+  testing::expect_error(ErrorKind::shape, "a bias is not accumulated", [&] {
+    matmul(ctx, A, B, C, Transpose::none, true, {x, {2}});
+  });
 }
 
 TEST(Matmul, MisalignedBuffers) {

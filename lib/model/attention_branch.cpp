@@ -43,8 +43,7 @@ class AttentionBranches final : public Branches {
     const int64_t N = u.extent(0);
     const AnyView<void, 2> qkv = slice(qkv_of(call.slot, N), rows);
     const AnyView<void, 2> inputs = slice(attention_inputs(call.slot, N), rows);
-    linear(ctx, slice(u, rows), p.weight(own.q_proj, own.v_proj), qkv, N);
-    if (own.q_bias >= 0) add_bias(ctx, p.vector(own.q_bias, own.v_bias), qkv);
+    linear(ctx, slice(u, rows), p.weight(own.q_proj, own.v_proj), qkv, N, p.vector(own.q_bias, own.v_bias));
     for (const HeadNorm& norm : norms_of(own, call.sublayer.wiring.qkv)) {
       rms_norm(ctx, rows_of(qkv, norm), p.vector(norm.gain), eps_, rows_of(inputs, norm),
                slice(inverse_rms(call.slot, N, norm), rows));
@@ -70,8 +69,8 @@ class AttentionBranches final : public Branches {
     const AnyView<void, 2> out = out_of(call.slot, N);
     keep(ctx, arena_, plan_.out[call.slot], out, rows);
     if (!F) return;
-    linear(ctx, slice(out, rows), call.parameters.weight(own.o_proj), slice(F, rows), N);
-    if (own.o_bias >= 0) add_bias(ctx, call.parameters.vector(own.o_bias), slice(F, rows));
+    const ParameterBuffers& p = call.parameters;
+    linear(ctx, slice(out, rows), p.weight(own.o_proj), slice(F, rows), N, p.vector(own.o_bias));
   }
 
   void backward_out(Context& ctx, const BranchCall& call, Rows rows, AnyView<const void, 2> dF) override {
@@ -283,6 +282,8 @@ AttentionPlan plan_attention(const ModelConfig& config, const std::vector<Sublay
   const int64_t projections = config.query_size() + 2 * kv;
   const int64_t cache = options.cache_pages > 0 ? cache_rows(options.cache_pages, options.page_size) * kv : 0;
   AttentionPlan plan;
+  if (config.has_qkv_bias()) expect_bias(arena.beside(), options.compute, projections);
+  if (config.attention_bias) expect_bias(arena.beside(), options.compute, config.hidden_size);
   plan.normed_columns = config.query_size() + kv;
   for (const Sublayer& sublayer : sublayers) {
     if (sublayer.wiring.qkv == QkvNorm::qkv_head) plan.normed_columns = projections;

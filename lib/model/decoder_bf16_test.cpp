@@ -16,6 +16,7 @@
 #include "keel/model/decoder_backward_ref.h"
 #include "keel/model/decoder_test_support.h"
 #include "keel/model/kv_cache.h"
+#include "support/moved_weights.h"
 #include "support/perturbation.h"
 #include "support/test_device.h"
 
@@ -38,13 +39,7 @@ Gradients named(const Case& c, const std::vector<double>& flat, const std::vecto
 }
 
 Gradients reference_gradients(const Case& c, const std::function<void(std::vector<double>&)>& round) {
-  std::vector<double> weights(c.weights.begin(), c.weights.end());
-  for (const Parameter& p : c.layout.parameters) {
-    if (!round || !p.is_matrix()) continue;
-    std::vector<double> matrix(weights.begin() + p.offset, weights.begin() + p.offset + p.size);
-    round(matrix);
-    std::copy(matrix.begin(), matrix.end(), weights.begin() + p.offset);
-  }
+  const std::vector<double> weights = testing::moved_weights(c.layout, c.weights, round);
   const auto found = reference::DecoderBackward<double>(c.config, c.layout, weights, c.batch, round)();
   return named(c, found.parameters, found.nll);
 }

@@ -27,8 +27,8 @@ class MlpBranches final : public Branches {
     const SublayerParameters& own = p.layout->sublayers[call.sublayer.index];
     const Scratch scratch = scratch_of(ctx, rows);
     const AnyView<void, 2> gate = scratch.gate_up.columns(0, F_), up = scratch.gate_up.columns(F_, 2 * F_);
-    linear(ctx, slice(u, rows), p.weight(own.gate_proj, own.up_proj), scratch.gate_up, u.extent(0));
-    if (own.gate_bias >= 0) add_bias(ctx, p.vector(own.gate_bias, own.up_bias), scratch.gate_up);
+    linear(ctx, slice(u, rows), p.weight(own.gate_proj, own.up_proj), scratch.gate_up, u.extent(0),
+           p.vector(own.gate_bias, own.up_bias));
     const AnyView<void, 2> h = F ? scratch.h : AnyView<void, 2>();
     const KeptRegion& region = plan_.gate_up[call.slot];
     const AnyView<void, 2> values = gate_up_of(call, u.extent(0));
@@ -40,8 +40,7 @@ class MlpBranches final : public Branches {
       swiglu(ctx, gate, up, h);
     }
     if (!F) return;
-    linear(ctx, scratch.h, p.weight(own.down_proj), slice(F, rows), u.extent(0));
-    if (own.down_bias >= 0) add_bias(ctx, p.vector(own.down_bias), slice(F, rows));
+    linear(ctx, scratch.h, p.weight(own.down_proj), slice(F, rows), u.extent(0), p.vector(own.down_bias));
   }
 
   void backward_out(Context&, const BranchCall&, Rows, AnyView<const void, 2>) override {}
@@ -154,6 +153,9 @@ MlpPlan plan_mlp(const ModelConfig& config, const std::vector<Sublayer>& sublaye
     plan.gate_up.push_back(gate_up.at_if(kept, options.slot(i, std::ssize(sublayers))));
   }
   if (options.training) plan.h = arena.add(workspace, hidden, options.compute);
+  if (config.mlp_bias) {
+    expect_bias(arena.beside(), options.compute, std::max(2 * config.intermediate_size, config.hidden_size));
+  }
   if (options.training && config.mlp_bias) {
     const int64_t chunks = chunk_count(options.max_tokens);
     plan.gate_bias_partial = arena.add<float>(workspace, chunks * 2 * config.intermediate_size);

@@ -11,6 +11,7 @@
 #include "keel/model/decoder.h"
 #include "keel/model/decoder_backward_ref.h"
 #include "keel/model/gradient_profile.h"
+#include "support/moved_weights.h"
 #include "support/perturbation.h"
 #include "support/test_device.h"
 
@@ -39,13 +40,7 @@ void add_gradients(const ParameterLayout& layout, const std::vector<double>& sum
 /// Of the reference, with everything that would be rounded moved by `round`.
 Quantities reference_quantities(const CaseFiles& files, const std::vector<float>& start,
                                 const std::function<void(std::vector<double>&)>& round) {
-  std::vector<double> weights(start.begin(), start.end());
-  for (const Parameter& p : files.layout.parameters) {
-    if (!round || !p.is_matrix()) continue;
-    std::vector<double> matrix(weights.begin() + p.offset, weights.begin() + p.offset + p.size);
-    round(matrix);
-    std::copy(matrix.begin(), matrix.end(), weights.begin() + p.offset);
-  }
+  const std::vector<double> weights = testing::moved_weights(files.layout, start, round);
   Quantities q;
   std::vector<double> gradient(files.layout.size);
   double loss_sum = 0, weight_sum = 0;

@@ -93,6 +93,9 @@ TEST_F(TrainingPlan, IsToTheByteWhateverARunKeeps) {
   expect_as_planned({"model.tie_word_embeddings=true", "model.vocab_size=9000", "model.hidden_size=64"});
   expect_as_planned({"model.attention_bias=true", "model.mlp_bias=true", "model.residual_scheme=rezero"});
   expect_as_planned({"model.head_dim=260"});
+  expect_as_planned({"train.precision=bf16"});
+  expect_as_planned({"train.precision=bf16", "model.attention_bias=true", "model.mlp_bias=true"});
+  expect_as_planned({"train.precision=bf16", "model.qkv_bias=true", "model.hidden_size=64"});
   expect_as_planned({"model.qk_norm=true", "model.learnable_alpha=true"});
   expect_as_planned({"data.sequence_length=300", "train.micro_batch_sequences=2"});
 }

@@ -1,6 +1,7 @@
 """The tools on a GPU, which the emulated device stands for: the same numbers as on the CPU, runs that go on there and back."""
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -252,6 +253,22 @@ class Emulated(TrainTest):
         result = self.emulated("small", code=6, memory="1000000")
         self.assertIn("fit", result.stderr)
         self.assertFalse((self.dir / "small").exists())
+
+
+    def test_a_damaged_backend_is_named(self):
+        """One that is cut short; the loader would die of it."""
+        built = pathlib.Path(os.environ["KEEL_BIN"]).resolve().parent / "lib"
+        (self.dir / "lib").mkdir()
+        shutil.copy(built / "libkeel.so.0", self.dir / "lib")
+        whole = (built / "libkeel_cuda_emulated.so").read_bytes()
+        environment = {**os.environ, "LD_LIBRARY_PATH": f"{self.dir / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+        for length in (0, 1000, len(whole) // 2, len(whole) - 1, len(whole)):
+            with self.subTest(length):
+                damaged = self.dir / "lib/libkeel_cuda_emulated.so"
+                damaged.write_bytes(whole[:length])
+                result = self.train(f"run{length}", [*self.DEVICE, "--steps", "1"], code=0 if length == len(whole) else 6, env=environment)
+                if length < len(whole):
+                    self.assertRegex(result.stderr, rf"^keel-train: error: this library is damaged: .* \({damaged}\): install it again\n$")
 
 
 class NotWanted(TrainTest):

@@ -31,7 +31,7 @@ class KEEL_API Context {
  public:
   /// A CPU context with this many threads (>= 1). Error(device) if the system does not give that many.
   explicit Context(int threads, Isa isa = best_isa());
-  /// A context of this device; on a GPU the threads are for what the host does. Error(device) where there is none.
+  /// Of this device; on a GPU threads are the host's. Error(device) if there is none, (usage) for a bad KEEL_CUDA_GRAPH.
   Context(const DeviceChoice& choice, int threads);
   ~Context();
   Context(const Context&) = delete;

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "keel/base/error.h"
 #include "keel/base/version.h"
 #include "keel/kernels/common/cuda_queue.h"
+#include "keel/kernels/common/environment.h"
 
 namespace keel {
 
@@ -150,8 +149,7 @@ void* grown(void*& memory, int64_t& bytes, int64_t wanted) {
 
 /// Whether memory is what host and device share, as tests of operations have it (support/test_device.h).
 static bool shares_memory() {
-  const char* asked = std::getenv("KEEL_CUDA_SHARED_MEMORY");
-  return asked != nullptr && std::string_view(asked) == "1";
+  return environment_switch("KEEL_CUDA_SHARED_MEMORY", false);
 }
 
 void* keel_cuda_allocate(CudaQueue& queue, int64_t bytes) {

@@ -255,6 +255,17 @@ class Emulated(TrainTest):
         self.assertFalse((self.dir / "small").exists())
 
 
+    def test_the_environment_is_checked(self):
+        for variable, value, allowed in (("KEEL_CUDA_GRAPH", "off", "0 or 1"), ("KEEL_EMULATION_ORDER", "backward", "forward, reverse or random"),
+                                         ("KEEL_EMULATION_STREAMS", "x\n", "eager or lazy"), ("KEEL_EMULATION_GUARD", "yes", "0 or 1"),
+                                         ("KEEL_EMULATION_SEED", "-1", "a whole number"), ("KEEL_EMULATION_WORKERS", "0", "1 to 1024"),
+                                         ("KEEL_EMULATION_SHARED", "1000000", r"49152 to 232448 \(bytes\)"), ("KEEL_EMULATION_MEMORY", "8GiB", r"1 to 2\^46 \(bytes\)")):
+            with self.subTest(variable):
+                said = self.train(variable, self.DEVICE, code=2, env={**os.environ, variable: value}).stderr
+                self.assertRegex(said, rf"^keel-train: error: '.*' is no value of this variable of the environment \({variable}\): it may be {allowed}\n$")
+                self.assertFalse((self.dir / variable).exists())
+        self.train("fine", [*self.DEVICE, "--steps", "1"], env={**os.environ, "KEEL_CUDA_GRAPH": "1", "KEEL_EMULATION_ORDER": ""})
+
     def test_a_damaged_backend_is_named(self):
         """One that is cut short; the loader would die of it."""
         built = pathlib.Path(os.environ["KEEL_BIN"]).resolve().parent / "lib"

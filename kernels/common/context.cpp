@@ -27,6 +27,7 @@ Context::Context(const DeviceChoice& choice, int threads) : Context(threads) {
   (void)Recording::is_wanted();  // refused here, before anything is computed
   open_cuda_backend(choice.backend);
   queue_.reset(cuda::open_queue(choice.index));
+  is_emulated_ = choice.backend == CudaBackend::emulated;
   workers_.clear();  // contexts of the CPU: nothing is to fall back on them
 }
 

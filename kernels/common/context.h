@@ -38,6 +38,8 @@ class KEEL_API Context {
   Context& operator=(const Context&) = delete;
 
   Device device() const noexcept { return queue_ == nullptr ? Device::cpu : Device::cuda; }
+  /// Whether the CPU stands for a GPU, for tests: how fast it is says nothing.
+  bool is_emulated() const noexcept { return is_emulated_; }
   /// "cpu"; of a GPU what its driver calls it.
   std::string name();
   /// Of a GPU.
@@ -75,6 +77,7 @@ class KEEL_API Context {
 
   int threads_;
   Isa isa_;
+  bool is_emulated_ = false;
   struct Free {
     void operator()(void* p) const noexcept { std::free(p); }
   };

@@ -255,6 +255,16 @@ class Emulated(TrainTest):
         self.assertFalse((self.dir / "small").exists())
 
 
+    def test_a_plan_promises_no_speed(self):
+        plan = self.emulated("plan", ["--plan", "--report", self.dir / "plan.json"]).stdout
+        self.assertRegex(plan, r"\ndevice      CUDA on CPU \(emulated\): the CPU stands for a GPU, for tests\n")
+        self.assertRegex(plan, r"\ntime        unknown: ")
+        self.assertNotIn("tokens/s", plan)
+        self.assertLessEqual(max(map(len, plan.splitlines())), 80, plan)
+        results = json.loads((self.dir / "plan.json").read_text())["results"]
+        self.assertIsNone(results["estimated_seconds"])
+        self.assertFalse([key for key in results if "per_second" in key or key.startswith("estimated_") and results[key] is not None])
+
     def test_the_environment_is_checked(self):
         for variable, value, allowed in (("KEEL_CUDA_GRAPH", "off", "0 or 1"), ("KEEL_EMULATION_ORDER", "backward", "forward, reverse or random"),
                                          ("KEEL_EMULATION_STREAMS", "x\n", "eager or lazy"), ("KEEL_EMULATION_GUARD", "yes", "0 or 1"),

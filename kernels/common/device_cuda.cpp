@@ -20,9 +20,9 @@ std::atomic<int64_t> replaced_memories = 0;
 /// Memory in place of what there is, which what is enqueued may still use: cudaFree waits for it.
 void replace(void*& memory, int64_t& held, int64_t wanted, const char* what) {
   if (memory != nullptr) ++replaced_memories;
-  check(cudaFree(std::exchange(memory, nullptr)), what);
+  free_counted(std::exchange(memory, nullptr));
   held = 0;
-  check(cudaMalloc(&memory, static_cast<size_t>(wanted)), what);
+  memory = allocate_counted(wanted, what);
   held = wanted;
 }
 
@@ -108,8 +108,8 @@ void keel_cuda_close_queue(CudaQueue* queue) {
   // Errors have been met by synchronize(), or no one asked.
   if (queue->stream != nullptr) (void)cudaStreamSynchronize(queue->stream);
   queue->products.reset();
-  (void)cudaFree(queue->scratch);
-  (void)cudaFree(queue->sums);
+  free_counted(queue->scratch);
+  free_counted(queue->sums);
   if (queue->stream != nullptr) (void)cudaStreamDestroy(queue->stream);
   delete queue;
 }
@@ -154,13 +154,11 @@ static bool shares_memory() {
 
 void* keel_cuda_allocate(CudaQueue& queue, int64_t bytes) {
   if (shares_memory()) return keel_cuda_allocate_shared(queue, bytes);
-  void* memory = nullptr;
-  check(cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "device memory");
-  return memory;
+  return allocate_counted(std::max<int64_t>(bytes, 1), "device memory");
 }
 
 void keel_cuda_release(CudaQueue&, void* memory) {
-  (void)cudaFree(memory);
+  free_counted(memory);
 }
 
 void* keel_cuda_scratch(CudaQueue& queue, int64_t bytes) {

@@ -13,6 +13,8 @@
 #include "keel/base/log.h"
 #include "keel/base/output.h"
 #include "keel/base/report.h"
+#include "keel/kernels/common/cuda_device.h"
+#include "keel/kernels/memory/memory.h"
 #include "keel/model/model_config_json.h"
 #include "keel/train/data_identity.h"
 #include "keel/train/resume.h"
@@ -203,10 +205,19 @@ void fill_in(Report& report, const RunSetup& setup) {
   for (const ReportInput& input : report_inputs(setup)) report.add_input(input);
 }
 
+/// Of a GPU: what was planned but for CUDA's own, the most that was asked for, and what the whole device has given out.
+Json gpu_memory_json(Context& ctx, const TrainPlanReport& plan) {
+  const CudaDeviceInfo info = cuda::device_info(ctx.queue());
+  return {{"planned_bytes", plan.total_bytes - plan.results["memory"]["libraries_bytes"].get<int64_t>()},
+          {"peak_bytes", peak_device_bytes(ctx)},
+          {"device_used_bytes", info.memory_bytes - info.free_bytes}};
+}
+
 TrainResult finish(const TrainCommand& command, Report& report, const RunSetup& setup, const RunHistory& history,
-                   RunDirectory& directory, const std::string& device, RunOutcome outcome) {
+                   RunDirectory& directory, Context& ctx, const TrainPlanReport& plan, RunOutcome outcome) {
   report.results() = outcome_json(outcome, setup.settings);
-  report.results()["device"] = device;
+  report.results()["device"] = ctx.name();
+  if (ctx.device() != Device::cpu) report.results()["gpu_memory"] = gpu_memory_json(ctx, plan);
   report.results()["overrides"] = history.overrides;
   report.results()["resumes"] = history.resumes;
   report.write(directory.file("report.json"));
@@ -295,7 +306,7 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
                        .resume = checkpoint,
                        .product_rate = product_rate,
                        .startup_seconds = since_start.seconds()};
-  return finish(command, report, setup, history, directory, ctx.name(),
+  return finish(command, report, setup, history, directory, ctx, plan,
                 run_training(setup, *trainer, directory, start, progress));
 }
 

@@ -265,6 +265,18 @@ class Emulated(TrainTest):
         self.assertIsNone(results["estimated_seconds"])
         self.assertFalse([key for key in results if "per_second" in key or key.startswith("estimated_") and results[key] is not None])
 
+    def test_the_report_has_the_memory_of_the_gpu(self):
+        """What was asked for is what was planned, and the device says that no less is in use."""
+        self.emulated("run", ["--steps", "2"])
+        found = self.report()["results"]["gpu_memory"]
+        self.emulated("run", ["--steps", "2", "--plan", "--report", self.dir / "plan.json"])
+        plan = json.loads((self.dir / "plan.json").read_text())["results"]["memory"]
+        self.assertEqual(found["planned_bytes"], plan["total_bytes"] - plan["libraries_bytes"])
+        self.assertEqual(found["peak_bytes"], found["planned_bytes"])
+        self.assertTrue(found["peak_bytes"] <= found["device_used_bytes"] < found["peak_bytes"] + (1 << 20), found)
+        self.train("cpu", ["--steps", "1", "--device", "cpu"])
+        self.assertNotIn("gpu_memory", self.report("cpu")["results"])
+
     def test_the_environment_is_checked(self):
         for variable, value, allowed in (("KEEL_CUDA_GRAPH", "off", "0 or 1"), ("KEEL_EMULATION_ORDER", "backward", "forward, reverse or random"),
                                          ("KEEL_EMULATION_STREAMS", "x\n", "eager or lazy"), ("KEEL_EMULATION_GUARD", "yes", "0 or 1"),

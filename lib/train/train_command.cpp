@@ -155,10 +155,21 @@ TrainResult say_it_is_finished(const TrainCommand& command, const EarlierRun& ea
 }
 
 RunHistory history_of(const std::optional<EarlierRun>& earlier, int64_t step, const std::string& device) {
-  if (!earlier) return {.created = utc_time()};
+  if (!earlier) return {.created = utc_time(), .device = device};
   return {.created = earlier->run_json["created"].get<std::string>(),
+          .device = earlier->run_json.value("device", ""),
           .overrides = recorded_overrides(*earlier, step),
           .resumes = recorded_resumes(*earlier, step, device)};
+}
+
+/// Of a run that goes on elsewhere, or otherwise.
+void say_what_changes(const EarlierRun& earlier, const std::string& device, const TrainSettings& settings) {
+  const std::string noted = recorded_device(earlier), before = noted.empty() ? device : noted;
+  const std::string precision = earlier.before.text("train.precision"), now = to_string(settings.precision);
+  if (before == device && precision == now) return;
+  log::warn(
+      "the run computed in {} on {} until here, and computes in {} on {} from here on: numbers are rounded otherwise",
+      precision, before, now, device);
 }
 
 /// run.json and the files of lines as they are when the checkpoint's step (null: 0) is the last one done. run.json
@@ -293,6 +304,7 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
   if (!resolved.earlier) setup.identity = data_identity(setup);
   if (setup.tokenizer.empty()) log::debug("the data names no tokenizer: checkpoints will hold none");
   say_where_it_starts(command, checkpoint);
+  if (checkpoint != nullptr) say_what_changes(*resolved.earlier, ctx.name(), setup.settings);
   say_what_it_takes(ctx, setup, plan);
   const double product_rate = measure_product_rate(ctx, setup.settings, 0.1);
   const std::unique_ptr<Trainer> trainer = make_trainer(ctx, setup, checkpoint);

@@ -277,6 +277,18 @@ class Emulated(TrainTest):
         self.train("cpu", ["--steps", "1", "--device", "cpu"])
         self.assertNotIn("gpu_memory", self.report("cpu")["results"])
 
+    def test_a_resume_elsewhere_is_recorded_and_said(self):
+        name = "CUDA on CPU (emulated)"
+        warning = lambda result: re.findall(r"warning: the run computed in (\w+) on (.*) until here, and computes in (\w+) on (.*) from here on: ", result.stderr)
+        recorded = lambda: json.loads((self.dir / "run/run.json").read_text())
+        self.assertEqual(warning(self.train(extra=["--steps", "3", "--device", "cpu"])), [])
+        self.assertEqual(recorded()["device"], "cpu")
+        self.assertEqual(warning(self.train(extra=["--steps", "5", "--device", "cpu", "--resume"])), [])
+        self.assertEqual(warning(self.emulated("run", ["--steps", "7", "--resume"])), [("fp32", "cpu", "fp32", name)])
+        self.assertEqual(warning(self.emulated("run", ["--steps", "9", "--resume", "--override", "train.precision=bf16"])), [("fp32", name, "bf16", name)])
+        self.assertEqual(warning(self.train(extra=["--steps", "12", "--resume", "--device", "cpu", "--override", "train.precision=fp32"])), [("bf16", name, "fp32", "cpu")])
+        self.assertEqual((recorded()["device"], [resume["device"] for resume in recorded()["resumes"]]), ("cpu", ["cpu", name, name, "cpu"]))
+
     def test_the_environment_is_checked(self):
         for variable, value, allowed in (("KEEL_CUDA_GRAPH", "off", "0 or 1"), ("KEEL_EMULATION_ORDER", "backward", "forward, reverse or random"),
                                          ("KEEL_EMULATION_STREAMS", "x\n", "eager or lazy"), ("KEEL_EMULATION_GUARD", "yes", "0 or 1"),

@@ -450,9 +450,8 @@ TrainPlanReport plan_report(const PlanDevice& device, const RunSetup& setup) {
 
 void require_fit(const TrainPlanReport& plan) {
   if (plan.fits) return;
-  throw Error(ErrorKind::memory,
-              "the run needs " + format_bytes(plan.total_bytes) + " and may use " + format_bytes(plan.limit_bytes), "",
-              plan.what_fits);
+  const auto [needed, limit] = format_bytes_apart(plan.total_bytes, plan.limit_bytes);
+  throw Error(ErrorKind::memory, "the run needs " + needed + " and may use " + limit, "", plan.what_fits);
 }
 
 }  // namespace keel

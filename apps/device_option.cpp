@@ -15,6 +15,7 @@ bool find_usable_gpu() {
   try {
     const Context trial({.device = Device::cuda}, 1);
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::usage) throw;
     log::warn("the GPU is not used: {}", error.what());
     return false;
   }

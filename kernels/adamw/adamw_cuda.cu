@@ -94,9 +94,10 @@ void AdamwTable::update(CudaQueue& queue, std::span<const AdamwSegment> wanted) 
   const std::vector<AdamwPiece> pieces = cut(wanted);
   segments_.clear();
   if (std::ssize(pieces) > capacity_) {
-    check(cudaFree(std::exchange(pieces_, nullptr)), "table of segments");
+    free_counted(std::exchange(pieces_, nullptr));
     capacity_ = 0;
-    check(cudaMalloc(&pieces_, pieces.size() * sizeof(AdamwPiece)), "table of segments");
+    pieces_ = static_cast<AdamwPiece*>(
+        allocate_counted(std::ssize(pieces) * static_cast<int64_t>(sizeof(AdamwPiece)), "table of segments"));
     capacity_ = std::ssize(pieces);
   }
   keel_cuda_copy_to_device(queue, pieces.data(), pieces_,

@@ -4,9 +4,8 @@
 #include <span>
 #include <vector>
 
-#include <cuda_runtime.h>
-
 #include "keel/kernels/adamw/adamw_cuda.h"
+#include "keel/kernels/common/counted_memory.h"
 
 namespace keel {
 
@@ -16,7 +15,7 @@ class AdamwTable {
   AdamwTable() = default;
   AdamwTable(const AdamwTable&) = delete;
   AdamwTable& operator=(const AdamwTable&) = delete;
-  ~AdamwTable() { (void)cudaFree(pieces_); }
+  ~AdamwTable() { free_counted(pieces_); }
 
   /// Enqueues a copy where they are not those of the last call.
   void update(CudaQueue& queue, std::span<const AdamwSegment> segments);

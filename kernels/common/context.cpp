@@ -6,6 +6,7 @@
 #include "keel/base/error.h"
 #include "keel/kernels/common/cuda_device.h"
 #include "keel/kernels/common/operation_profile.h"
+#include "keel/kernels/common/recording.h"
 #include "keel/kernels/matmul/matmul_cache.h"
 
 namespace keel {
@@ -23,8 +24,10 @@ Context::Context(int threads, Isa isa) : Context(Worker{}, isa) {
 
 Context::Context(const DeviceChoice& choice, int threads) : Context(threads) {
   if (choice.device == Device::cpu) return;
+  (void)Recording::is_wanted();  // refused here, before anything is computed
   open_cuda_backend(choice.backend);
   queue_.reset(cuda::open_queue(choice.index));
+  is_emulated_ = choice.backend == CudaBackend::emulated;
   workers_.clear();  // contexts of the CPU: nothing is to fall back on them
 }
 

@@ -31,13 +31,15 @@ class KEEL_API Context {
  public:
   /// A CPU context with this many threads (>= 1). Error(device) if the system does not give that many.
   explicit Context(int threads, Isa isa = best_isa());
-  /// A context of this device; on a GPU the threads are for what the host does. Error(device) where there is none.
+  /// Of this device; on a GPU threads are the host's. Error(device) if there is none, (usage) for a bad KEEL_CUDA_GRAPH.
   Context(const DeviceChoice& choice, int threads);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   Device device() const noexcept { return queue_ == nullptr ? Device::cpu : Device::cuda; }
+  /// Whether the CPU stands for a GPU, for tests: how fast it is says nothing.
+  bool is_emulated() const noexcept { return is_emulated_; }
   /// "cpu"; of a GPU what its driver calls it.
   std::string name();
   /// Of a GPU.
@@ -75,6 +77,7 @@ class KEEL_API Context {
 
   int threads_;
   Isa isa_;
+  bool is_emulated_ = false;
   struct Free {
     void operator()(void* p) const noexcept { std::free(p); }
   };

@@ -10,6 +10,7 @@
 #include "keel/base/error.h"
 #include "keel/base/version.h"
 #include "keel/kernels/common/cuda_device.h"
+#include "keel/kernels/common/library_file.h"
 
 namespace keel {
 namespace {
@@ -79,11 +80,12 @@ void open_cuda_backend(CudaBackend backend) {
                 "docs/gpu.md says how to build it; --device cpu runs everywhere");
   }
   if (backend == CudaBackend::device) require_driver();
+  require_whole_library(*path);
   void* library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = dlerror();
     throw Error(ErrorKind::device, "the CUDA backend cannot be opened", reason == nullptr ? path->string() : reason,
-                "it must be whole, and CUDA's libraries (libcublasLt) where the system finds them (LD_LIBRARY_PATH)");
+                "CUDA's libraries (libcublasLt) must be where the system finds them (LD_LIBRARY_PATH)");
   }
   const auto version_of = reinterpret_cast<const char* (*)()>(dlsym(library, "keel_cuda_version"));
   if (version_of == nullptr) {

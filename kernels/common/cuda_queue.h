@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include "keel/kernels/adamw/adamw_table.h"
+#include "keel/kernels/common/counted_memory.h"
 #include "keel/kernels/common/cuda_device.h"
 
 namespace keel {
@@ -25,7 +26,7 @@ class KeptMemory {
   KeptMemory() = default;
   KeptMemory(const KeptMemory&) = delete;
   KeptMemory& operator=(const KeptMemory&) = delete;
-  ~KeptMemory() { (void)cudaFree(memory_); }
+  ~KeptMemory() { free_counted(memory_); }
 
   /// Aligned to 256, holding whatever was left there. Error(memory).
   void* at_least(int64_t bytes);

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "keel/base/error.h"
 #include "keel/base/version.h"
 #include "keel/kernels/common/cuda_queue.h"
+#include "keel/kernels/common/environment.h"
 
 namespace keel {
 
@@ -21,9 +20,9 @@ std::atomic<int64_t> replaced_memories = 0;
 /// Memory in place of what there is, which what is enqueued may still use: cudaFree waits for it.
 void replace(void*& memory, int64_t& held, int64_t wanted, const char* what) {
   if (memory != nullptr) ++replaced_memories;
-  check(cudaFree(std::exchange(memory, nullptr)), what);
+  free_counted(std::exchange(memory, nullptr));
   held = 0;
-  check(cudaMalloc(&memory, static_cast<size_t>(wanted)), what);
+  memory = allocate_counted(wanted, what);
   held = wanted;
 }
 
@@ -109,8 +108,8 @@ void keel_cuda_close_queue(CudaQueue* queue) {
   // Errors have been met by synchronize(), or no one asked.
   if (queue->stream != nullptr) (void)cudaStreamSynchronize(queue->stream);
   queue->products.reset();
-  (void)cudaFree(queue->scratch);
-  (void)cudaFree(queue->sums);
+  free_counted(queue->scratch);
+  free_counted(queue->sums);
   if (queue->stream != nullptr) (void)cudaStreamDestroy(queue->stream);
   delete queue;
 }
@@ -150,19 +149,16 @@ void* grown(void*& memory, int64_t& bytes, int64_t wanted) {
 
 /// Whether memory is what host and device share, as tests of operations have it (support/test_device.h).
 static bool shares_memory() {
-  const char* asked = std::getenv("KEEL_CUDA_SHARED_MEMORY");
-  return asked != nullptr && std::string_view(asked) == "1";
+  return environment_switch("KEEL_CUDA_SHARED_MEMORY", false);
 }
 
 void* keel_cuda_allocate(CudaQueue& queue, int64_t bytes) {
   if (shares_memory()) return keel_cuda_allocate_shared(queue, bytes);
-  void* memory = nullptr;
-  check(cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "device memory");
-  return memory;
+  return allocate_counted(std::max<int64_t>(bytes, 1), "device memory");
 }
 
 void keel_cuda_release(CudaQueue&, void* memory) {
-  (void)cudaFree(memory);
+  free_counted(memory);
 }
 
 void* keel_cuda_scratch(CudaQueue& queue, int64_t bytes) {

@@ -1,26 +1,20 @@
 #include "keel/kernels/common/recording.h"
 
-#include <cstdlib>
-#include <string_view>
-
 #include "keel/base/error.h"
 #include "keel/kernels/common/cuda_device.h"
+#include "keel/kernels/common/environment.h"
 
 namespace keel {
-namespace {
 
-bool is_switched_off() {
-  const char* asked = std::getenv("KEEL_CUDA_GRAPH");
-  return asked != nullptr && std::string_view(asked) == "0";
+bool Recording::is_wanted() {
+  return environment_switch("KEEL_CUDA_GRAPH", true);
 }
-
-}  // namespace
 
 void Recording::Drop::operator()(CudaRecording* recording) const {
   cuda::drop_recording(recording);
 }
 
-Recording::Recording(Context& ctx) : ctx_(ctx), is_off_(ctx.device() == Device::cpu || is_switched_off()) {}
+Recording::Recording(Context& ctx) : ctx_(ctx), is_off_(ctx.device() == Device::cpu || !is_wanted()) {}
 
 Recording::~Recording() = default;
 

@@ -15,11 +15,14 @@ struct CudaRecording;
 
 /// Work that is enqueued again and again, operation by operation or, on a GPU, recorded once as a CUDA graph and from then on
 /// enqueued in one go: with the same bits, in less of the host's time. The context outlives it.
-/// With KEEL_CUDA_GRAPH=0 in the environment nothing is recorded.
+/// With KEEL_CUDA_GRAPH=0 in the environment nothing is recorded (1, the default: what can be).
 class KEEL_API Recording {
  public:
   /// What the work's sizes follow from.
   using Key = std::array<int64_t, 2>;
+
+  /// Whether anything is to be recorded. Error(usage) for a KEEL_CUDA_GRAPH that is neither 0 nor 1.
+  static bool is_wanted();
 
   explicit Recording(Context& ctx);
   ~Recording();

@@ -81,6 +81,10 @@ int64_t free_device_bytes(Context& ctx) {
   return cuda::device_info(ctx.queue()).free_bytes;
 }
 
+int64_t peak_device_bytes(Context&) {
+  return cuda::peak_bytes();
+}
+
 void release_on_device(Context& ctx, void* memory) {
   cuda::release(ctx.queue(), memory);
 }

@@ -120,6 +120,8 @@ KEEL_API void* allocate_on_device(Context&, int64_t bytes, const std::string& hi
 KEEL_API void release_on_device(Context&, void* memory);
 /// Bytes that a GPU has left.
 KEEL_API int64_t free_device_bytes(Context&);
+/// The most that this process had of a GPU's memory at a time, without what CUDA takes for itself.
+KEEL_API int64_t peak_device_bytes(Context&);
 
 /// What the host hands to operations, or takes from them, again and again: on a GPU a copy in memory of its own, by way of
 /// pinned memory, both kept and only ever grown; on a CPU the host's memory itself. The context outlives it.

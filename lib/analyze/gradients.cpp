@@ -95,9 +95,9 @@ void require_memory(Context& ctx, TrainSettings& settings) {
   settings = with_recomputation(settings, settings.micro_batch_sequences, limit, estimate);
   const int64_t needed = estimate(plan_training(settings, settings.micro_batch_sequences)).total_bytes();
   if (needed <= limit) return;
-  throw Error(ErrorKind::memory,
-              fmt::format("the model and its batch need {} and may use {}", format_bytes(needed), format_bytes(limit)),
-              "", "a smaller train.micro_batch_sequences or train.recompute=auto needs less");
+  const auto [bytes, allowed] = format_bytes_apart(needed, limit);
+  throw Error(ErrorKind::memory, "the model and its batch need " + bytes + " and may use " + allowed, "",
+              "a smaller train.micro_batch_sequences or train.recompute=auto needs less");
 }
 
 Json weight_norms_json(const std::vector<WeightGradientNorm>& norms) {

@@ -114,9 +114,9 @@ std::optional<int64_t> parse_with(std::string_view text, Factor factor_of) {
   return static_cast<int64_t>(value);
 }
 
-std::string three_digits(double value) {
+std::string three_digits(double value, int more = 0) {
   const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-  return fmt::format("{:.{}f}", value, decimals);
+  return fmt::format("{:.{}f}", value, decimals + more);
 }
 
 }  // namespace
@@ -152,13 +152,30 @@ std::optional<double> parse_duration(std::string_view text) {
   return parse_units(text);
 }
 
-std::string format_bytes(int64_t bytes) {
+namespace {
+
+/// Three digits, and `more`.
+std::string bytes_text(int64_t bytes, int more) {
   if (std::abs(static_cast<double>(bytes)) < 1000) return fmt::format("{} bytes", bytes);
   constexpr std::array<const char*, 6> kUnits = {"kB", "MB", "GB", "TB", "PB", "EB"};
   double value = static_cast<double>(bytes) / 1000;
   size_t unit = 0;
   for (; std::abs(value) >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
-  return (value < 0 ? "-" : "") + three_digits(std::abs(value)) + " " + kUnits[unit];
+  return (value < 0 ? "-" : "") + three_digits(std::abs(value), more) + " " + kUnits[unit];
+}
+
+}  // namespace
+
+std::string format_bytes(int64_t bytes) {
+  return bytes_text(bytes, 0);
+}
+
+std::pair<std::string, std::string> format_bytes_apart(int64_t a, int64_t b) {
+  for (int more = 0;; ++more) {
+    const std::pair<std::string, std::string> texts{bytes_text(a, more), bytes_text(b, more)};
+    if (texts.first != texts.second || a == b) return texts;
+    if (more == std::numeric_limits<int64_t>::digits10) return {fmt::format("{} bytes", a), fmt::format("{} bytes", b)};
+  }
 }
 
 std::string format_count(double count) {

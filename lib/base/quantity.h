@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "keel/base/export.h"
 
@@ -24,6 +25,8 @@ KEEL_API std::optional<double> parse_duration(std::string_view text);
 
 /// "512 bytes", "1.50 GB" (powers of 1000).
 KEEL_API std::string format_bytes(int64_t bytes);
+/// Two sizes that are compared, with so many digits that they differ as texts if they do: "3.000 GB", "3.001 GB".
+KEEL_API std::pair<std::string, std::string> format_bytes_apart(int64_t a, int64_t b);
 /// "950", "12.3k", "1.50M": three digits, for people.
 KEEL_API std::string format_count(double count);
 /// "0.8 s", "45 s", "12:05", "3:04:05", "2d 03:04:05".

@@ -79,6 +79,17 @@ TEST(Format, IsForPeople) {
   EXPECT_EQ(format_bytes(1'500'000'000), "1.50 GB");
   EXPECT_EQ(format_bytes(999'999), "1.00 MB");
   EXPECT_EQ(format_bytes(-2000), "-2.00 kB");
+  const auto apart = [](int64_t a, int64_t b) {
+    const auto [left, right] = format_bytes_apart(a, b);
+    return left + ", " + right;
+  };
+  EXPECT_EQ(apart(3'000'000'000, 4'000'000'000), "3.00 GB, 4.00 GB");
+  EXPECT_EQ(apart(3'004'900'000, 2'995'100'000), "3.005 GB, 2.995 GB");
+  EXPECT_EQ(apart(3'000'000'001, 3'000'000'000), "3.000000001 GB, 3.000000000 GB");
+  EXPECT_EQ(apart(12'345'678, 12'345'678), "12.3 MB, 12.3 MB");
+  EXPECT_EQ(apart(999'999, 1'000'000), "0.999999 MB, 1.000000 MB");
+  const int64_t most = std::numeric_limits<int64_t>::max();  // more digits than a double has
+  EXPECT_EQ(apart(most, most - 1), "9223372036854775807 bytes, 9223372036854775806 bytes");
   EXPECT_EQ(format_count(950), "950");
   EXPECT_EQ(format_count(12'345), "12.3k");
   EXPECT_EQ(format_count(1'500'000), "1.50M");

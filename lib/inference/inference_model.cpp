@@ -23,10 +23,9 @@ void require_room(Context& ctx, const ArenaPlan& plan) {
   if (ctx.device() == Device::cpu) return;
   const int64_t wanted = plan.total_bytes() + plan.beside().total_bytes(), left = free_device_bytes(ctx);
   if (wanted <= left) return;
-  throw Error(
-      ErrorKind::memory,
-      "the model needs " + format_bytes(wanted) + " of the GPU's memory, which has " + format_bytes(left) + " left", "",
-      kNeedLess);
+  const auto [needed, there] = format_bytes_apart(wanted, left);
+  throw Error(ErrorKind::memory, "the model needs " + needed + " of the GPU's memory, which has " + there + " left", "",
+              kNeedLess);
 }
 
 /// A model folder's weights in memory of their own, with room for a decoder.

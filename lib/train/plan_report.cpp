@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/base/error.h"
+#include "keel/base/paragraph.h"
 #include "keel/base/process.h"
 #include "keel/base/quantity.h"
 #include "keel/base/signals.h"
@@ -65,6 +66,12 @@ Json classes_json(const TrainSettings& settings, const ParameterLayout& layout) 
   return json;
 }
 
+/// A line of the plan, or several of at most 80 columns.
+std::string row(const std::string& name, const std::string& text) {
+  constexpr size_t kColumns = 80, kIndent = 12;
+  return fmt::format("{:<{}}{}\n", name, kIndent, paragraph(text, kColumns, kIndent));
+}
+
 std::string memory_text(const Json& memory, bool on_gpu) {
   std::string text = on_gpu ? "memory of the GPU\n" : "memory\n";
   for (const auto& [name, bytes] : memory.items()) {
@@ -98,21 +105,23 @@ int64_t kept_checkpoints(const TrainSettings& s) {
   return std::min(saved, c.keep_last + at + (c.keep_every > 0 ? s.steps / c.keep_every : 0));
 }
 
-/// Why an automatic micro-batch is not the largest that fits, where it is the limit that made it small.
+/// Why an automatic micro-batch is not the largest that fits.
 std::string micro_batch_reason(const TrainSettings& settings, int64_t largest) {
-  if (!settings.micro_batch_is_auto || settings.memory_limit_bytes == 0 || settings.micro_batch_sequences >= largest) {
-    return "";
+  if (!settings.micro_batch_is_auto || settings.micro_batch_sequences >= largest) return "";
+  if (settings.memory_limit_bytes == 0) {
+    return row("",
+               "(auto: at most 4096 tokens and 4 GB of activations, on every machine alike; "
+               "train.micro_batch_sequences sets another)");
   }
-  return fmt::format(
-      "            (auto stays below train.memory_limit with {} for libraries, on every machine alike; at most 4096 "
-      "tokens)\n",
-      format_bytes(kLibraryAllowance));
+  return row("", fmt::format("(auto stays below train.memory_limit with {} for libraries, on every machine alike; at "
+                             "most 4096 tokens)",
+                             format_bytes(kLibraryAllowance)));
 }
 
 std::string recomputation_text(const TrainSettings& settings, bool fits) {
   if (settings.recompute_segment == 0 && !settings.recompute_is_auto) return "";
   const char* reason = !settings.recompute_is_auto ? "" : fits ? " (auto: the least that fits)" : " (auto: none fits)";
-  return fmt::format("recompute   {}{}\n", recompute_mode(settings.recompute_segment), reason);
+  return row("recompute", recompute_mode(settings.recompute_segment) + reason);
 }
 
 void add_data(const RunSetup& setup, TrainPlanReport& plan) {
@@ -150,6 +159,7 @@ struct Target {
   int64_t memory_bytes = 0;
   EstimateMemory estimate;
   bool has_own_memory = false;  ///< a GPU
+  bool is_emulated = false;
 };
 
 int64_t limit_of(const TrainSettings& settings, const Target& target) {
@@ -163,7 +173,8 @@ Target this_machine(Context& ctx, const TrainSettings& settings) {
     return {.name = ctx.name(),
             .memory_bytes = free_device_bytes(ctx),
             .estimate = estimate_device_memory,
-            .has_own_memory = true};
+            .has_own_memory = true,
+            .is_emulated = ctx.is_emulated()};
   }
   const int64_t held = process_memory().anonymous_bytes;
   return {
@@ -198,6 +209,7 @@ Json device_json(const Target& target, ElementType precision) {
 
 /// Of a GPU: what it is, and which of its speeds counts.
 std::string device_text(const Target& target, ElementType precision) {
+  if (target.is_emulated) return row("device", target.name + ": the CPU stands for a GPU, for tests");
   if (target.gpu == nullptr) return "";
   const PlanDevice& gpu = *target.gpu;
   const std::string others =
@@ -205,11 +217,10 @@ std::string device_text(const Target& target, ElementType precision) {
           ? fmt::format("products in bf16, {:.0f} TFLOP/s", gpu.bf16_flops_per_second / 1e12)
           : fmt::format("products in fp32, {:.1f} TFLOP/s; train.precision=bf16 would have {:.0f}",
                         gpu.fp32_flops_per_second / 1e12, gpu.bf16_flops_per_second / 1e12);
-  return fmt::format(
-      "device      {} ({}): {}, {} a second; figures of its data sheet; no such GPU is needed here\n"
-      "            ({})\n",
-      gpu.title, gpu.name, format_bytes(gpu.memory_bytes),
-      format_bytes(static_cast<int64_t>(gpu.memory_bytes_per_second)), others);
+  return row("device", fmt::format("{} ({}): {}, {} a second; figures of its data sheet; no such GPU is needed here",
+                                   gpu.title, gpu.name, format_bytes(gpu.memory_bytes),
+                                   format_bytes(static_cast<int64_t>(gpu.memory_bytes_per_second)))) +
+         row("", "(" + others + ")");
 }
 
 /// The micro-batches to compare: the run's, two on each side, and the largest that fits.
@@ -231,24 +242,32 @@ Json micro_batches_json(const TrainSettings& settings, const Target& target, con
     const TrainSettings with = sequences == settings.micro_batch_sequences
                                    ? settings
                                    : with_recomputation(settings, sequences, plan.limit_bytes, target.estimate);
-    const int64_t bytes = target.estimate(plan_training(with, sequences)).total_bytes();
-    list.push_back({{"sequences", sequences},
-                    {"recompute", recompute_mode(with.recompute_segment)},
-                    {"total_bytes", bytes},
-                    {"fits", bytes <= plan.limit_bytes}});
+    const TrainMemory memory = plan_training(with, sequences);
+    const int64_t bytes = target.estimate(memory).total_bytes();
+    Json entry{{"sequences", sequences},
+               {"recompute", recompute_mode(with.recompute_segment)},
+               {"total_bytes", bytes},
+               {"fits", bytes <= plan.limit_bytes}};
+    if (target.gpu != nullptr) {
+      set_number(entry, "estimated_tokens_per_second", 1 / estimate_seconds_per_token(with, *target.gpu, memory));
+    }
+    list.push_back(std::move(entry));
   }
   return list;
 }
 
 std::string micro_batches_text(const Json& list, int64_t chosen) {
   const bool recomputes = std::any_of(list.begin(), list.end(), [](const Json& e) { return e["recompute"] != "none"; });
-  std::string text =
-      fmt::format("{:<24}{:>12}{}\n", "micro-batch (sequences)", "total", recomputes ? "  recompute" : "");
+  const bool has_speed = list.front().contains("estimated_tokens_per_second");
+  std::string text = fmt::format("{:<24}{:>12}{}{}\n", "micro-batch (sequences)", "total",
+                                 has_speed ? "  tokens/s" : "", recomputes ? "  recompute" : "");
   for (const Json& entry : list) {
     const auto sequences = entry["sequences"].get<int64_t>();
     const std::string note =
         std::string(sequences == chosen ? "  this run's" : "") + (entry["fits"].get<bool>() ? "" : "  does not fit");
-    text += fmt::format("  {:<22}{:>12}{}{}\n", sequences, format_bytes(entry["total_bytes"].get<int64_t>()),
+    const std::string speed =
+        has_speed ? fmt::format("{:>10.0f}", entry["estimated_tokens_per_second"].get<double>()) : "";
+    text += fmt::format("  {:<22}{:>12}{}{}{}\n", sequences, format_bytes(entry["total_bytes"].get<int64_t>()), speed,
                         recomputes ? fmt::format("  {:<9}", entry["recompute"].get<std::string>()) : "", note);
   }
   return text;
@@ -311,10 +330,10 @@ std::string what_would_fit(const TrainSettings& settings, const Target& target, 
 }
 
 std::string time_text(const TrainSettings& settings, const TimeEstimate& time) {
-  return fmt::format("time        about {}: training {} ({:.0f} tokens/s), validation {}, saving {}\n",
-                     format_duration(time.total()), format_duration(time.train),
-                     static_cast<double>(settings.steps * settings.tokens_per_step()) / time.train,
-                     format_duration(time.validate), format_duration(time.save));
+  return row("time", fmt::format("about {}: training {} ({:.0f} tokens/s), validation {}, saving {}",
+                                 format_duration(time.total()), format_duration(time.train),
+                                 static_cast<double>(settings.steps * settings.tokens_per_step()) / time.train,
+                                 format_duration(time.validate), format_duration(time.save)));
 }
 
 void add_time(TrainPlanReport& plan, const TrainSettings& settings, const TimeEstimate& time) {
@@ -363,21 +382,23 @@ TrainPlanReport describe(const RunSetup& setup, const TrainMemory& memory, const
   add_disk(setup, plan);
   r["estimated_seconds"] = nullptr;
 
-  plan.text = fmt::format("model       {} parameters, {} sublayers, width {}, scheme {}\n",
-                          format_count(static_cast<double>(parameters.total)), settings.model.sublayers(),
-                          settings.model.hidden_size, settings.model.residual_scheme);
-  plan.text += fmt::format("run         {} steps of {} tokens = {} tokens, {} FLOPs a token{}\n", settings.steps,
-                           settings.tokens_per_step(), format_count(static_cast<double>(tokens)), format_count(flops),
-                           recomputed > 0 ? ", " + format_count(recomputed) + " recomputed" : "");
-  plan.text += device_text(target, settings.precision);
+  plan.text = row("model", fmt::format("{} parameters, {} sublayers, width {}, scheme {}",
+                                       format_count(static_cast<double>(parameters.total)), settings.model.sublayers(),
+                                       settings.model.hidden_size, settings.model.residual_scheme));
   plan.text +=
-      fmt::format("micro-batch {} of {} sequences; ", settings.micro_batch_sequences, settings.batch_sequences) +
-      (plan.largest_micro_batch > 0
-           ? fmt::format("the largest that fits {} is {}\n", format_bytes(plan.limit_bytes), plan.largest_micro_batch)
-           : fmt::format("not even one fits {}\n", format_bytes(plan.limit_bytes)));
+      row("run", fmt::format("{} steps of {} tokens = {} tokens, {} FLOPs a token{}", settings.steps,
+                             settings.tokens_per_step(), format_count(static_cast<double>(tokens)), format_count(flops),
+                             recomputed > 0 ? ", " + format_count(recomputed) + " recomputed" : ""));
+  plan.text += device_text(target, settings.precision);
+  plan.text += row(
+      "micro-batch",
+      fmt::format("{} of {} sequences; ", settings.micro_batch_sequences, settings.batch_sequences) +
+          (plan.largest_micro_batch > 0
+               ? fmt::format("the largest that fits {} is {}", format_bytes(plan.limit_bytes), plan.largest_micro_batch)
+               : fmt::format("not even one fits {}", format_bytes(plan.limit_bytes))));
   plan.text += micro_batch_reason(settings, plan.largest_micro_batch);
   plan.text += recomputation_text(settings, plan.fits);
-  plan.text += fmt::format("data        {}\ndisk        {}\n", plan.data_text, plan.disk_text);
+  plan.text += row("data", plan.data_text) + row("disk", plan.disk_text);
   plan.text += classes_text(r["parameter_classes"]) + memory_text(r["memory"], target.has_own_memory) +
                micro_batches_text(r["micro_batches"], settings.micro_batch_sequences);
   return plan;
@@ -398,12 +419,16 @@ TrainPlanReport plan_report(Context& ctx, const RunSetup& setup, bool measure) {
   const TrainMemory memory = plan_training(settings, settings.micro_batch_sequences);
   TrainPlanReport plan = describe(setup, memory, this_machine(ctx, settings));
   if (!measure || !plan.fits) return plan;
+  if (ctx.is_emulated()) {
+    plan.text += row("time", "unknown: the emulated device says nothing about how fast a GPU is");
+    return plan;
+  }
   const double rate = measure_product_rate(ctx, settings, kMeasureSeconds);
   set_number(plan.results, "measured_product_flops_per_second", rate);
   add_time(plan, settings, estimate_time(setup, rate));
   plan.text +=
-      fmt::format("            (products run at {:.0f} GFLOP/s, {:.0f} % of a step assumed, {} a second saved)\n",
-                  rate / 1e9, 100 * kProductShare, format_bytes(static_cast<int64_t>(kSaveBytesPerSecond)));
+      row("", fmt::format("(products run at {:.0f} GFLOP/s, {:.0f} % of a step assumed, {} a second saved)", rate / 1e9,
+                          100 * kProductShare, format_bytes(static_cast<int64_t>(kSaveBytesPerSecond))));
   return plan;
 }
 
@@ -412,19 +437,21 @@ TrainPlanReport plan_report(const PlanDevice& device, const RunSetup& setup) {
   TrainPlanReport plan = describe(setup, memory, gpu_of(device));
   if (!plan.fits) return plan;
   add_time(plan, setup.settings, estimate_time(setup, device, memory));
-  plan.text += fmt::format(
-      "            (assumed, not measured: {:.0f} % of the {:.1f} TFLOP/s that products in {} peak at, and at least "
-      "what\n            moving weights, gradients, optimiser and activations takes; {} a second saved)\n",
-      100 * kAssumedUtilisation, device.product_flops_per_second(setup.settings.precision) / 1e12,
-      to_string(setup.settings.precision), format_bytes(static_cast<int64_t>(kSaveBytesPerSecond)));
+  plan.text += row(
+      "",
+      fmt::format("(assumed, not measured: {:.0f} % of the {:.1f} TFLOP/s that products in {} peak at, and at least "
+                  "what moving weights, gradients, optimiser and activations takes; {:.0f} microseconds more for "
+                  "each product, which a small micro-batch shows; {} a second saved)",
+                  100 * kAssumedUtilisation, device.product_flops_per_second(setup.settings.precision) / 1e12,
+                  to_string(setup.settings.precision), 1e6 * kAssumedProductSeconds,
+                  format_bytes(static_cast<int64_t>(kSaveBytesPerSecond))));
   return plan;
 }
 
 void require_fit(const TrainPlanReport& plan) {
   if (plan.fits) return;
-  throw Error(ErrorKind::memory,
-              "the run needs " + format_bytes(plan.total_bytes) + " and may use " + format_bytes(plan.limit_bytes), "",
-              plan.what_fits);
+  const auto [needed, limit] = format_bytes_apart(plan.total_bytes, plan.limit_bytes);
+  throw Error(ErrorKind::memory, "the run needs " + needed + " and may use " + limit, "", plan.what_fits);
 }
 
 }  // namespace keel

@@ -45,19 +45,31 @@ double step_traffic(const TrainSettings& settings, const TrainMemory& memory) {
   return passes * pass + update;
 }
 
+/// How many there are, those that are computed again counted by their FLOPs.
+double step_products(const TrainSettings& s, int64_t micro_batch_sequences) {
+  double count = 0;
+  for (const TrainingProduct& product : training_products(s, micro_batch_sequences)) {
+    count += static_cast<double>(product.times);
+  }
+  return count * all_flops_per_token(s) / train_flops_per_token(s.model, s.sequence_length());
+}
+
 }  // namespace
 
 TimeEstimate estimate_time(const RunSetup& setup, double product_rate) {
   return with_seconds_per_token(setup, all_flops_per_token(setup.settings) / (product_rate * kProductShare));
 }
 
-TimeEstimate estimate_time(const RunSetup& setup, const PlanDevice& device, const TrainMemory& memory) {
-  const TrainSettings& s = setup.settings;
+double estimate_seconds_per_token(const TrainSettings& s, const PlanDevice& device, const TrainMemory& memory) {
   const double computing =
       all_flops_per_token(s) / (device.product_flops_per_second(s.precision) * kAssumedUtilisation);
-  const double moving =
-      step_traffic(s, memory) / static_cast<double>(s.tokens_per_step()) / device.memory_bytes_per_second;
-  return with_seconds_per_token(setup, std::max(computing, moving));
+  const auto tokens = static_cast<double>(s.tokens_per_step());
+  const double moving = step_traffic(s, memory) / tokens / device.memory_bytes_per_second;
+  return std::max(computing, moving) + step_products(s, memory.micro_batch_sequences) * kAssumedProductSeconds / tokens;
+}
+
+TimeEstimate estimate_time(const RunSetup& setup, const PlanDevice& device, const TrainMemory& memory) {
+  return with_seconds_per_token(setup, estimate_seconds_per_token(setup.settings, device, memory));
 }
 
 }  // namespace keel

@@ -24,8 +24,13 @@ inline constexpr double kProductShare = 0.7;
 KEEL_API TimeEstimate estimate_time(const RunSetup& setup, double product_rate);
 
 /// On a GPU: steps run at kAssumedUtilisation of its peak in the run's precision, and take at least what its
-/// memory needs to hand over weights, gradients, optimiser state and activations once each way.
+/// memory needs to hand over weights, gradients, optimiser state and activations once each way. To either comes
+/// kAssumedProductSeconds for each product of each micro-batch, whatever its size, as it and the small operations beside
+/// it begin and end. Assumed, not measured.
 inline constexpr double kAssumedUtilisation = 0.5;
+inline constexpr double kAssumedProductSeconds = 4e-6;
+KEEL_API double estimate_seconds_per_token(const TrainSettings& settings, const PlanDevice& device,
+                                           const TrainMemory& memory);
 KEEL_API TimeEstimate estimate_time(const RunSetup& setup, const PlanDevice& device, const TrainMemory& memory);
 
 }  // namespace keel

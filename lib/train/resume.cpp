@@ -216,6 +216,20 @@ Json recorded_overrides(const EarlierRun& earlier, int64_t step) {
   return list;
 }
 
+namespace {
+
+std::string device_in(const Json& entry) {
+  const Json device = entry.is_object() ? entry.value("device", Json()) : Json();
+  return device.is_string() ? device.get<std::string>() : "";
+}
+
+}  // namespace
+
+std::string recorded_device(const EarlierRun& earlier) {
+  const Json resumes = earlier.run_json.value("resumes", Json::array());
+  return device_in(resumes.empty() ? earlier.run_json : resumes.back());
+}
+
 Json recorded_resumes(const EarlierRun& earlier, int64_t step, const std::string& device) {
   Json list = earlier.run_json.value("resumes", Json::array());
   list.push_back({{"from_step", step}, {"time", utc_time()}, {"device", device}});
@@ -248,6 +262,7 @@ Json run_json(const RunSetup& setup, const RunHistory& history) {
   run["schema"] = "keel.run/1";
   run["version"] = version();
   run["created"] = history.created;
+  if (!history.device.empty()) run["device"] = history.device;
   run["config"] = setup.config.to_json();
   run["init"] = setup.init_path.empty() ? Json() : Json(setup.init_path);
   Json& resolved = run["resolved"];

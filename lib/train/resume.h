@@ -69,18 +69,22 @@ KEEL_API Json recorded_overrides(const EarlierRun& earlier, int64_t step);
 KEEL_API void require_same_rates(const TrainSettings& before, const TrainSettings& now, int64_t done,
                                  const std::string& where);
 
+/// What the run computed on until now, as run.json has it: of its last resume, or its start; "" of a run that noted none.
+KEEL_API std::string recorded_device(const EarlierRun& earlier);
+
 /// `resumes` of run.json when the run goes on after step `step` once more: [{"from_step", "time", "device"}].
 KEEL_API Json recorded_resumes(const EarlierRun& earlier, int64_t step, const std::string& device);
 
 /// What a run's directory and its report tell of its past, as it goes on now.
 struct RunHistory {
   std::string created;
+  std::string device;  ///< that it began on, as Context::name says; "": unknown
   Json overrides = Json::array();
   Json resumes = Json::array();
 };
 
 /// run.json of a run:
-/// {"schema":"keel.run/1","version","created","config","init","resolved":{..},"data":[..],"tokenizer_sha256",
+/// {"schema":"keel.run/1","version","created","device","config","init","resolved":{..},"data":[..],"tokenizer_sha256",
 ///  "overrides":[..],"resumes":[..]}.
 KEEL_API Json run_json(const RunSetup& setup, const RunHistory& history);
 

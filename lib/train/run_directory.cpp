@@ -155,14 +155,15 @@ void RunDirectory::write_run_json(const Json& run) {
 JsonDocument RunDirectory::read_run_json(const std::string& path) {
   JsonDocument document = read_json(path + "/run.json", ErrorKind::format);
   const Json& root = document.root();
-  const bool ours =
-      root.is_object() && root.value("schema", Json()) == "keel.run/1" && has(root, "config", &Json::is_object) &&
-      has(root, "resolved", &Json::is_object) && has(root, "created", &Json::is_string) &&
-      has(root, "data", &Json::is_array) && has(root, "overrides", &Json::is_array) &&
-      has(root["resolved"], "steps", &Json::is_number_integer) &&
-      has(root["resolved"], "micro_batch_sequences", &Json::is_number_integer) &&
-      std::all_of(root["data"].begin(), root["data"].end(), is_shard_entry) &&
-      root.value("tokenizer_sha256", Json("")).is_string() && root.value("resumes", Json::array()).is_array();
+  const bool ours = root.is_object() && root.value("schema", Json()) == "keel.run/1" &&
+                    has(root, "config", &Json::is_object) && has(root, "resolved", &Json::is_object) &&
+                    has(root, "created", &Json::is_string) && has(root, "data", &Json::is_array) &&
+                    has(root, "overrides", &Json::is_array) &&
+                    has(root["resolved"], "steps", &Json::is_number_integer) &&
+                    has(root["resolved"], "micro_batch_sequences", &Json::is_number_integer) &&
+                    std::all_of(root["data"].begin(), root["data"].end(), is_shard_entry) &&
+                    root.value("tokenizer_sha256", Json("")).is_string() &&
+                    root.value("device", Json("")).is_string() && root.value("resumes", Json::array()).is_array();
   if (!ours) throw document.error("", "not the run.json of a run directory");
   return document;
 }

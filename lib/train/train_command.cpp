@@ -13,6 +13,8 @@
 #include "keel/base/log.h"
 #include "keel/base/output.h"
 #include "keel/base/report.h"
+#include "keel/kernels/common/cuda_device.h"
+#include "keel/kernels/memory/memory.h"
 #include "keel/model/model_config_json.h"
 #include "keel/train/data_identity.h"
 #include "keel/train/resume.h"
@@ -153,10 +155,21 @@ TrainResult say_it_is_finished(const TrainCommand& command, const EarlierRun& ea
 }
 
 RunHistory history_of(const std::optional<EarlierRun>& earlier, int64_t step, const std::string& device) {
-  if (!earlier) return {.created = utc_time()};
+  if (!earlier) return {.created = utc_time(), .device = device};
   return {.created = earlier->run_json["created"].get<std::string>(),
+          .device = earlier->run_json.value("device", ""),
           .overrides = recorded_overrides(*earlier, step),
           .resumes = recorded_resumes(*earlier, step, device)};
+}
+
+/// Of a run that goes on elsewhere, or otherwise.
+void say_what_changes(const EarlierRun& earlier, const std::string& device, const TrainSettings& settings) {
+  const std::string noted = recorded_device(earlier), before = noted.empty() ? device : noted;
+  const std::string precision = earlier.before.text("train.precision"), now = to_string(settings.precision);
+  if (before == device && precision == now) return;
+  log::warn(
+      "the run computed in {} on {} until here, and computes in {} on {} from here on: numbers are rounded otherwise",
+      precision, before, now, device);
 }
 
 /// run.json and the files of lines as they are when the checkpoint's step (null: 0) is the last one done. run.json
@@ -203,10 +216,19 @@ void fill_in(Report& report, const RunSetup& setup) {
   for (const ReportInput& input : report_inputs(setup)) report.add_input(input);
 }
 
+/// Of a GPU: what was planned but for CUDA's own, the most that was asked for, and what the whole device has given out.
+Json gpu_memory_json(Context& ctx, const TrainPlanReport& plan) {
+  const CudaDeviceInfo info = cuda::device_info(ctx.queue());
+  return {{"planned_bytes", plan.total_bytes - plan.results["memory"]["libraries_bytes"].get<int64_t>()},
+          {"peak_bytes", peak_device_bytes(ctx)},
+          {"device_used_bytes", info.memory_bytes - info.free_bytes}};
+}
+
 TrainResult finish(const TrainCommand& command, Report& report, const RunSetup& setup, const RunHistory& history,
-                   RunDirectory& directory, const std::string& device, RunOutcome outcome) {
+                   RunDirectory& directory, Context& ctx, const TrainPlanReport& plan, RunOutcome outcome) {
   report.results() = outcome_json(outcome, setup.settings);
-  report.results()["device"] = device;
+  report.results()["device"] = ctx.name();
+  if (ctx.device() != Device::cpu) report.results()["gpu_memory"] = gpu_memory_json(ctx, plan);
   report.results()["overrides"] = history.overrides;
   report.results()["resumes"] = history.resumes;
   report.write(directory.file("report.json"));
@@ -282,6 +304,7 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
   if (!resolved.earlier) setup.identity = data_identity(setup);
   if (setup.tokenizer.empty()) log::debug("the data names no tokenizer: checkpoints will hold none");
   say_where_it_starts(command, checkpoint);
+  if (checkpoint != nullptr) say_what_changes(*resolved.earlier, ctx.name(), setup.settings);
   say_what_it_takes(ctx, setup, plan);
   const double product_rate = measure_product_rate(ctx, setup.settings, 0.1);
   const std::unique_ptr<Trainer> trainer = make_trainer(ctx, setup, checkpoint);
@@ -295,7 +318,7 @@ TrainResult train(Context& ctx, const TrainCommand& command, Progress& progress)
                        .resume = checkpoint,
                        .product_rate = product_rate,
                        .startup_seconds = since_start.seconds()};
-  return finish(command, report, setup, history, directory, ctx.name(),
+  return finish(command, report, setup, history, directory, ctx, plan,
                 run_training(setup, *trainer, directory, start, progress));
 }
 

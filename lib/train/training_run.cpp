@@ -206,15 +206,15 @@ class TrainingRun {
   void show_progress(const StepResult& result) {
     smoothed_ = smoothed_ > 0 ? 0.9 * smoothed_ + 0.1 * result.seconds : result.seconds;
     const double tokens_per_second = static_cast<double>(settings_.tokens_per_step()) / smoothed_;
-    std::vector<ProgressField> fields;
+    shown_.clear();
     if (!result.empty) {
-      fields = {{"loss", result.loss, loss_format(result.loss)},
+      shown_ = {{"loss", result.loss, loss_format(result.loss)},
                 {"grad_norm", result.grad_norm, result.grad_norm < 1e5 ? "{:.3f}" : "{:.4g}"}};
     }
-    fields.push_back({"lr", result.learning_rate, "{:.3g}"});
-    fields.push_back({"tokens/s", tokens_per_second, "{:.0f}"});
-    if (outcome_.product_rate > 0) fields.push_back({"utilisation", utilisation(tokens_per_second), "{:.2f}"});
-    progress_.update(outcome_.step, fields);
+    shown_.push_back({"lr", result.learning_rate, "{:.3g}"});
+    shown_.push_back({"tokens/s", tokens_per_second, "{:.0f}"});
+    if (outcome_.product_rate > 0) shown_.push_back({"utilisation", utilisation(tokens_per_second), "{:.2f}"});
+    progress_.update(outcome_.step, shown_);
   }
 
   /// The rate was measured in a moment that other work on the machine may have disturbed: a step that beats it shows
@@ -274,6 +274,7 @@ class TrainingRun {
       progress_.update(outcome_.step, {&field, 1});
       return stop_requested() || (has_progressed_ && is_out_of_time());
     });
+    progress_.update(outcome_.step, shown_);  // may be the last line: that of the run, not of the validation
     outcome_.validate_seconds += watch.seconds();
     if (!loss) return !stopped() && !time_is_up();
     outcome_.val_loss = *loss;
@@ -440,9 +441,10 @@ class TrainingRun {
   // This process has done a step or a validation. Before that no time limit ends it: a limit shorter than start-up or
   // a validation would have every process stop where the last one did.
   bool has_progressed_ = false;
-  double smoothed_ = 0;      // seconds a step
-  int64_t empty_steps_ = 0;  // of this process, without a target that counts
-  int64_t saved_step_ = 0;   // step 0 needs no checkpoint: it follows from the config
+  double smoothed_ = 0;               // seconds a step
+  std::vector<ProgressField> shown_;  // of the last step
+  int64_t empty_steps_ = 0;           // of this process, without a target that counts
+  int64_t saved_step_ = 0;            // step 0 needs no checkpoint: it follows from the config
   bool weights_are_suspect_ =
       false;               // they, or the validation loss, are not finite: an earlier checkpoint is worth more
   bool is_begun_ = false;  // the next step, by trainer_.begin(), and nothing came since

@@ -1,6 +1,7 @@
 #pragma once
 
-// How the emulated device behaves, for tests. Environment variables set the same, see README.md.
+// How the emulated device behaves, for tests. Environment variables set the same, see README.md: what they may not be is
+// refused by keel::Error(usage) when the device is first asked for.
 
 #include <cstddef>
 #include <cstdint>

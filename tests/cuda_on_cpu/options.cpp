@@ -1,61 +1,52 @@
 #include <charconv>
-#include <cstdio>
-#include <cstdlib>
+#include <limits>
 #include <string_view>
 
 #include "block.h"
 #include "emulation.h"
+#include "keel/kernels/common/environment.h"
 
 namespace cuda_on_cpu {
 namespace {
 
-[[noreturn]] void reject(const char* name, std::string_view value, const char* wanted) {
-  std::fprintf(stderr, "CUDA on CPU: %s=%.*s: it is %s\n", name, static_cast<int>(value.size()), value.data(), wanted);
-  std::exit(2);
-}
+using keel::environment_switch;
+using keel::environment_variable;
+using keel::refuse_variable;
 
-std::string_view environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string_view{} : std::string_view{value};
-}
-
-void read_switch(const char* name, bool& is_on) {
-  const std::string_view text = environment(name);
-  if (text.empty()) return;
-  if (text != "0" && text != "1") reject(name, text, "0 or 1");
-  is_on = text == "1";
-}
+constexpr uint64_t kMaxSeed = std::numeric_limits<uint64_t>::max();
+constexpr int kMaxWorkers = 1024;
+constexpr size_t kMaxMemory = size_t{1} << 46;
 
 template <class Number>
-void read_number(const char* name, Number least, Number& number) {
-  const std::string_view text = environment(name);
+void read_number(const char* name, Number least, Number most, const char* allowed, Number& number) {
+  const std::string_view text = environment_variable(name);
   if (text.empty()) return;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < least) reject(name, text, "a number");
+  if (error != std::errc() || end != text.data() + text.size() || number < least || number > most) {
+    refuse_variable(name, text, allowed);
+  }
 }
 
 Options from_environment() {
   Options options;
-  if (const auto order = environment("KEEL_EMULATION_ORDER"); order == "reverse") {
+  if (const auto order = environment_variable("KEEL_EMULATION_ORDER"); order == "reverse") {
     options.order = Order::reverse;
   } else if (order == "random") {
     options.order = Order::random;
   } else if (!order.empty() && order != "forward") {
-    reject("KEEL_EMULATION_ORDER", order, "forward, reverse or random");
+    refuse_variable("KEEL_EMULATION_ORDER", order, "forward, reverse or random");
   }
-  if (const auto streams = environment("KEEL_EMULATION_STREAMS"); streams == "lazy") {
+  if (const auto streams = environment_variable("KEEL_EMULATION_STREAMS"); streams == "lazy") {
     options.streams = Streams::lazy;
   } else if (!streams.empty() && streams != "eager") {
-    reject("KEEL_EMULATION_STREAMS", streams, "eager or lazy");
+    refuse_variable("KEEL_EMULATION_STREAMS", streams, "eager or lazy");
   }
-  read_switch("KEEL_EMULATION_GUARD", options.guard);
-  read_switch("CUDA_LAUNCH_BLOCKING", options.launch_blocking);
-  read_number<uint64_t>("KEEL_EMULATION_SEED", 0, options.seed);
-  read_number("KEEL_EMULATION_WORKERS", 1, options.workers);
-  read_number("KEEL_EMULATION_SHARED", kStaticShared, options.shared_bytes);
-  if (options.shared_bytes > kMaxShared)
-    reject("KEEL_EMULATION_SHARED", environment("KEEL_EMULATION_SHARED"), "at most 227 KiB");
-  read_number<size_t>("KEEL_EMULATION_MEMORY", 1, options.memory_bytes);
+  options.guard = environment_switch("KEEL_EMULATION_GUARD", false);
+  options.launch_blocking = environment_switch("CUDA_LAUNCH_BLOCKING", false);
+  read_number("KEEL_EMULATION_SEED", uint64_t{0}, kMaxSeed, "a whole number", options.seed);
+  read_number("KEEL_EMULATION_WORKERS", 1, kMaxWorkers, "1 to 1024", options.workers);
+  read_number("KEEL_EMULATION_SHARED", kStaticShared, kMaxShared, "49152 to 232448 (bytes)", options.shared_bytes);
+  read_number("KEEL_EMULATION_MEMORY", size_t{1}, kMaxMemory, "1 to 2^46 (bytes)", options.memory_bytes);
   return options;
 }
 

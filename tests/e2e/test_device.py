@@ -1,6 +1,7 @@
 """The tools on a GPU, which the emulated device stands for: the same numbers as on the CPU, runs that go on there and back."""
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -252,6 +253,67 @@ class Emulated(TrainTest):
         result = self.emulated("small", code=6, memory="1000000")
         self.assertIn("fit", result.stderr)
         self.assertFalse((self.dir / "small").exists())
+
+
+    def test_a_plan_promises_no_speed(self):
+        plan = self.emulated("plan", ["--plan", "--report", self.dir / "plan.json"]).stdout
+        self.assertRegex(plan, r"\ndevice      CUDA on CPU \(emulated\): the CPU stands for a GPU, for tests\n")
+        self.assertRegex(plan, r"\ntime        unknown: ")
+        self.assertNotIn("tokens/s", plan)
+        self.assertLessEqual(max(map(len, plan.splitlines())), 80, plan)
+        results = json.loads((self.dir / "plan.json").read_text())["results"]
+        self.assertIsNone(results["estimated_seconds"])
+        self.assertFalse([key for key in results if "per_second" in key or key.startswith("estimated_") and results[key] is not None])
+
+    def test_the_report_has_the_memory_of_the_gpu(self):
+        """What was asked for is what was planned, and the device says that no less is in use."""
+        self.emulated("run", ["--steps", "2"])
+        found = self.report()["results"]["gpu_memory"]
+        self.emulated("run", ["--steps", "2", "--plan", "--report", self.dir / "plan.json"])
+        plan = json.loads((self.dir / "plan.json").read_text())["results"]["memory"]
+        self.assertEqual(found["planned_bytes"], plan["total_bytes"] - plan["libraries_bytes"])
+        self.assertEqual(found["peak_bytes"], found["planned_bytes"])
+        self.assertTrue(found["peak_bytes"] <= found["device_used_bytes"] < found["peak_bytes"] + (1 << 20), found)
+        self.train("cpu", ["--steps", "1", "--device", "cpu"])
+        self.assertNotIn("gpu_memory", self.report("cpu")["results"])
+
+    def test_a_resume_elsewhere_is_recorded_and_said(self):
+        name = "CUDA on CPU (emulated)"
+        warning = lambda result: re.findall(r"warning: the run computed in (\w+) on (.*) until here, and computes in (\w+) on (.*) from here on: ", result.stderr)
+        recorded = lambda: json.loads((self.dir / "run/run.json").read_text())
+        self.assertEqual(warning(self.train(extra=["--steps", "3", "--device", "cpu"])), [])
+        self.assertEqual(recorded()["device"], "cpu")
+        self.assertEqual(warning(self.train(extra=["--steps", "5", "--device", "cpu", "--resume"])), [])
+        self.assertEqual(warning(self.emulated("run", ["--steps", "7", "--resume"])), [("fp32", "cpu", "fp32", name)])
+        self.assertEqual(warning(self.emulated("run", ["--steps", "9", "--resume", "--override", "train.precision=bf16"])), [("fp32", name, "bf16", name)])
+        self.assertEqual(warning(self.train(extra=["--steps", "12", "--resume", "--device", "cpu", "--override", "train.precision=fp32"])), [("bf16", name, "fp32", "cpu")])
+        self.assertEqual((recorded()["device"], [resume["device"] for resume in recorded()["resumes"]]), ("cpu", ["cpu", name, name, "cpu"]))
+
+    def test_the_environment_is_checked(self):
+        for variable, value, allowed in (("KEEL_CUDA_GRAPH", "off", "0 or 1"), ("KEEL_EMULATION_ORDER", "backward", "forward, reverse or random"),
+                                         ("KEEL_EMULATION_STREAMS", "x\n", "eager or lazy"), ("KEEL_EMULATION_GUARD", "yes", "0 or 1"),
+                                         ("KEEL_EMULATION_SEED", "-1", "a whole number"), ("KEEL_EMULATION_WORKERS", "0", "1 to 1024"),
+                                         ("KEEL_EMULATION_SHARED", "1000000", r"49152 to 232448 \(bytes\)"), ("KEEL_EMULATION_MEMORY", "8GiB", r"1 to 2\^46 \(bytes\)")):
+            with self.subTest(variable):
+                said = self.train(variable, self.DEVICE, code=2, env={**os.environ, variable: value}).stderr
+                self.assertRegex(said, rf"^keel-train: error: '.*' is no value of this variable of the environment \({variable}\): it may be {allowed}\n$")
+                self.assertFalse((self.dir / variable).exists())
+        self.train("fine", [*self.DEVICE, "--steps", "1"], env={**os.environ, "KEEL_CUDA_GRAPH": "1", "KEEL_EMULATION_ORDER": ""})
+
+    def test_a_damaged_backend_is_named(self):
+        """One that is cut short; the loader would die of it."""
+        built = pathlib.Path(os.environ["KEEL_BIN"]).resolve().parent / "lib"
+        (self.dir / "lib").mkdir()
+        shutil.copy(built / "libkeel.so.0", self.dir / "lib")
+        whole = (built / "libkeel_cuda_emulated.so").read_bytes()
+        environment = {**os.environ, "LD_LIBRARY_PATH": f"{self.dir / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+        for length in (0, 1000, len(whole) // 2, len(whole) - 1, len(whole)):
+            with self.subTest(length):
+                damaged = self.dir / "lib/libkeel_cuda_emulated.so"
+                damaged.write_bytes(whole[:length])
+                result = self.train(f"run{length}", [*self.DEVICE, "--steps", "1"], code=0 if length == len(whole) else 6, env=environment)
+                if length < len(whole):
+                    self.assertRegex(result.stderr, rf"^keel-train: error: this library is damaged: .* \({damaged}\): install it again\n$")
 
 
 class NotWanted(TrainTest):

@@ -214,6 +214,19 @@ class Runs(TrainTest):
         self.assertTrue(any('"validating":' in line for line in lines), lines)
         process.stderr.close()
 
+    def test_the_last_progress_is_that_of_the_run(self):
+        said = self.train(extra=["--progress", "json"]).stderr
+        last = [json.loads(line) for line in said.splitlines() if '"progress":"train"' in line][-1]
+        self.assertEqual((last["done"], last["total"], last["finished"]), (12, 12, True))
+        self.assertIn("loss", last)
+        self.assertNotIn("validating", last)
+
+    def test_sizes_that_are_compared_differ(self):
+        total = json.loads(self.train(extra=["--plan", "--json"]).stdout)["memory"]["total_bytes"]
+        said = self.train(extra=["--set", f"train.memory_limit={total * 9999 // 10000}"], code=6).stderr
+        needed, allowed = re.search(r"the run needs (\S+ \S+) and may use (\S+ \S+?)[: ]", said).groups()
+        self.assertNotEqual(needed, allowed)
+
     def test_plan_heeds_signals(self):
         wide = ["--set", "model.hidden_size=2048", "--set", "model.intermediate_size=8192", "--set", "data.sequence_length=512", "--set", "train.batch_sequences=512",
                 "--set", "model.vocab_size=50000"]

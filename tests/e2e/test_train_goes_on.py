@@ -224,6 +224,7 @@ class Place(Going):
         limit = ["--steps", "1", "--set", "train.memory_limit=50MB"]
         plan = self.train("run", [*limit, "--plan"]).stdout
         self.assertRegex(plan, r"micro-batch 1 of 64 sequences; the largest that fits 50\.0 MB is \d+\n +\(auto stays below")
+        self.assertLessEqual(max(map(len, plan.splitlines())), 80, plan)
         self.train("run", limit)
 
     def test_memory_is_looked_at_before_data(self):

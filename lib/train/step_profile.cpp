@@ -48,17 +48,17 @@ std::vector<std::string> by_time(const StepTimes& step) {
   return names;
 }
 
-std::string operation_line(const std::string& name, const OperationProfile::Totals& totals, const StepTimes& step,
-                           const MachineLimits& limits) {
-  const OperationLimit limit = operation_limit(name, totals, limits);
+std::string operation_line(const std::string& name, const OperationProfile::Totals& totals,
+                           const StepProfile& profile) {
+  const OperationLimit limit = operation_limit(name, totals, profile.limits);
   const std::string share_of_limit =
-      limit.seconds > 0
+      limit.seconds > 0 && !profile.is_emulated
           ? fmt::format("{:.0f} % {}", 100 * limit.seconds / totals.seconds, limit.by_memory ? "memory" : "flops")
           : "";
   const std::string calls =
       totals.calls < 100'000 ? std::to_string(totals.calls) : format_count(static_cast<double>(totals.calls));
   return fmt::format("{:<25}{:>6}{:>10.3f}{:>8.1f}{:>9.1f}{:>8.1f}{:>14}\n", name, calls, 1e3 * totals.seconds,
-                     100 * totals.seconds / step.seconds, totals.flops / totals.seconds / 1e9,
+                     100 * totals.seconds / profile.step.seconds, totals.flops / totals.seconds / 1e9,
                      totals.bytes / totals.seconds / 1e9, share_of_limit);
 }
 
@@ -155,6 +155,7 @@ Json step_profile_json(const StepProfile& p) {
   r["peak_resident_bytes"] = p.memory.peak_resident_bytes;
   r["anonymous_bytes"] = p.memory.anonymous_bytes;
   if (p.on_gpu) r["gpu_bytes"] = p.gpu_bytes;
+  if (p.is_emulated) r["emulated"] = true;
   r["operations"] = operations_json(p.step, p.limits);
   set_number(r, "overhead_seconds", p.step.overhead_seconds());
   set_number(r, "overhead_share", p.step.overhead_seconds() / p.step.seconds);
@@ -163,16 +164,17 @@ Json step_profile_json(const StepProfile& p) {
 
 std::string step_profile_text(const StepProfile& p) {
   std::string text = fmt::format("{:<25}{:>6}{:>10}{:>8}{:>9}{:>8}{:>14}\n", "operation", "calls", "ms a step",
-                                 "share %", "GFLOP/s", "GB/s", "of its limit");
+                                 "share %", "GFLOP/s", "GB/s", p.is_emulated ? "" : "of its limit");
   for (const std::string& name : by_time(p.step)) {
-    text += operation_line(name, p.step.operations.at(name), p.step, p.limits);
+    text += operation_line(name, p.step.operations.at(name), p);
   }
   const double overhead = p.step.overhead_seconds();
   text += fmt::format("{:<31}{:>10.3f}{:>8.1f}\n\n", "overhead", 1e3 * overhead, 100 * overhead / p.step.seconds);
   text += fmt::format("{:<12}{:.1f} GB/s, {:.0f} GFLOP/s, {:.0f} GFLOP/s in the step's products\n",
                       p.on_gpu ? "GPU" : "machine", p.limits.bytes_per_second / 1e9, p.limits.flops_per_second / 1e9,
                       p.limits.product_flops_per_second / 1e9);
-  text += p.on_gpu ? fmt::format("            {}\n", p.device)
+  text += p.on_gpu ? fmt::format("            {}{}\n", p.device,
+                                 p.is_emulated ? ": neither its times nor its limits are a GPU's" : "")
                    : fmt::format("            with {} thread{}, instruction set {}\n", p.threads,
                                  p.threads == 1 ? "" : "s", isa_name(p.isa));
   text += fmt::format("step        {:.1f} ms (median of {}) for {} tokens: {:.0f} tokens/s\n", 1e3 * p.step.seconds,
@@ -195,6 +197,7 @@ StepProfile profile_steps(Context& ctx, const RunSetup& setup, int64_t steps, Pr
                      .micro_batch_sequences = settings.micro_batch_sequences,
                      .device = ctx.name(),
                      .on_gpu = ctx.device() != Device::cpu,
+                     .is_emulated = ctx.is_emulated(),
                      .threads = ctx.threads(),
                      .isa = ctx.isa(),
                      .flops_per_token = train_flops_per_token(settings.model, settings.sequence_length()),

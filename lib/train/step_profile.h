@@ -56,6 +56,7 @@ struct StepProfile {
   int64_t micro_batch_sequences = 0;
   std::string device;  ///< Context::name
   bool on_gpu = false;
+  bool is_emulated = false;  ///< the CPU stands for the GPU: neither its times nor its limits are a GPU's
   int threads = 0;
   Isa isa = Isa::generic;
   double flops_per_token = 0;             ///< flops.h

@@ -265,6 +265,18 @@ class Emulated(TrainTest):
         self.assertIsNone(results["estimated_seconds"])
         self.assertFalse([key for key in results if "per_second" in key or key.startswith("estimated_") and results[key] is not None])
 
+    def test_a_profile_has_shares_of_the_step_alone(self):
+        said = self.emulated("none", ["--profile", "--profile-steps", "2", "--report", self.dir / "profile.json"]).stdout
+        results = json.loads((self.dir / "profile.json").read_text())["results"]
+        shares = [operation["share"] for operation in results["operations"]]
+        self.assertAlmostEqual(sum(shares) + results["overhead_share"], 1, places=9)
+        self.assertLessEqual(sum(shares), 1)
+        self.assertTrue(results["emulated"])
+        self.assertNotIn("limit\n", said)
+        self.assertLessEqual(max(map(len, said.splitlines())), 80, said)
+        self.assertNotRegex(said, "% (memory|flops)")
+        self.assertIn("CUDA on CPU (emulated): neither its times nor its limits are a GPU's", said)
+
     def test_the_report_has_the_memory_of_the_gpu(self):
         """What was asked for is what was planned, and the device says that no less is in use."""
         self.emulated("run", ["--steps", "2"])

@@ -162,5 +162,21 @@ TEST(DecoderBlocks, InterruptionEndsThePass) {
   EXPECT_TRUE(run());
 }
 
+// So that a stop in a micro-batch of many rows need not wait for all of them.
+TEST(DecoderBlocks, PassesAskBetweenStepsOnPiecesWhetherToGoOn) {
+  Case c = many_sequences(narrow("keel"), kLength);
+  Context ctx(1);
+  const Arena arena(c.arena_plan);
+  const RowBlocks blocks = decoder_row_blocks(c.config, kTokens, kLength, 1);
+  int64_t asked = 0, pieces = 0;
+  for (int64_t block = 0; block < blocks.count; ++block) blocks.for_pieces(block, [&](Rows) { ++pieces; });
+  EXPECT_GT(pieces, 1);
+  Decoder decoder(ctx, c.config, c.plan, arena, [&] { return ++asked < 0; });
+  std::vector<StepScalars> scalars(1);
+  ASSERT_TRUE(decoder.forward_backward(c.parameters(), c.flat(), false, {scalars.data(), {1}}));
+  constexpr int64_t kSteps = 3;  // of a sublayer, each way, at least
+  EXPECT_GE(asked, 2 * kSteps * c.config.sublayers() * pieces);
+}
+
 }  // namespace
 }  // namespace keel

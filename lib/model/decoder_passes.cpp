@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <vector>
 
 #include "keel/model/decoder_pass.h"
@@ -37,32 +38,47 @@ struct Decoder::BackwardStep {
   bool operator==(const BackwardStep&) const = default;
 };
 
+namespace {
+
+/// Whether a pass is to stop: one of its threads asks, all heed.
+class StopFlag {
+ public:
+  explicit StopFlag(const std::function<bool()>& interrupted) : interrupted_(interrupted) {}
+
+  bool is_up(int thread) {
+    if (thread == 0 && interrupted_ && !is_up_ && interrupted_()) is_up_ = true;
+    return is_up_;
+  }
+
+ private:
+  const std::function<bool()>& interrupted_;
+  std::atomic<bool> is_up_ = false;
+};
+
+}  // namespace
+
 /// Takes every block of rows from step `begin` through stretches that end before each of `ends`, on one thread and piece
 /// by piece, so that what a step leaves in the cache is what the next one reads; blocks do not wait for each other. False
 /// if interrupted.
 template <class Step, class OnRows>
 bool Decoder::run_rows(const RowBlocks& blocks, const Step& begin, const std::vector<Step>& ends, OnRows on_rows) {
-  const auto run = [&](Context& ctx, int64_t stretch, int64_t block) {
+  StopFlag stop(interrupted_);
+  const auto run = [&](Context& ctx, int64_t stretch, int64_t block, int thread) {
     blocks.for_pieces(block, [&](Rows rows) {
       for (Step step = stretch == 0 ? begin : ends[stretch - 1]; step != ends[stretch]; step.advance()) {
+        if (stop.is_up(thread)) return;
         on_rows(ctx, step, rows);
       }
     });
   };
   if (blocks.count == 1) {
-    for (int64_t stretch = 0; stretch < std::ssize(ends); ++stretch) {
-      run(ctx_, stretch, 0);
-      if (interrupted_ && interrupted_()) return false;
-    }
-    return true;
+    for (int64_t stretch = 0; stretch < std::ssize(ends); ++stretch) run(ctx_, stretch, 0, 0);
+    return !stop.is_up(0);
   }
-  std::atomic<bool> stops{false};
   const auto always = [](int64_t, int64_t) { return true; };
-  chains_.run(ctx_.team(), blocks.count, std::ssize(ends), always, [&](int64_t block, int64_t stretch, int thread) {
-    if (thread == 0 && interrupted_ && interrupted_()) stops = true;
-    if (!stops) run(ctx_.worker(thread), stretch, block);
-  });
-  return !stops && !(interrupted_ && interrupted_());
+  chains_.run(ctx_.team(), blocks.count, std::ssize(ends), always,
+              [&](int64_t block, int64_t stretch, int thread) { run(ctx_.worker(thread), stretch, block, thread); });
+  return !stop.is_up(0);
 }
 
 /// Where [begin, until) is cut for one thread after another; until is the last.
@@ -177,7 +193,7 @@ bool Decoder::run_backward_in_order(const Pass& pass, int64_t first, int64_t end
   while (ends.back() > first) ends.push_back(first_of_group(first, ends.back()));
   const int64_t groups = std::ssize(ends) - 1, blocks = pass.blocks.count;
   const int64_t adding = blocks;  // the chain that adds up
-  std::atomic<bool> stops{false};
+  StopFlag stop(interrupted_);
   const auto may_begin = [&](int64_t chain, int64_t group) {
     if (chain != adding) return group < chains_.done(adding) + kGroupsKept;
     for (int64_t block = 0; block < blocks; ++block) {
@@ -185,26 +201,26 @@ bool Decoder::run_backward_in_order(const Pass& pass, int64_t first, int64_t end
     }
     return true;
   };
-  const auto pass_block = [&](Context& ctx, int64_t group, int64_t block) {
+  const auto pass_block = [&](Context& ctx, int64_t group, int64_t block, int thread) {
     const BackwardStep until{ends[group + 1] - 1, BackwardStep::join};
     pass.blocks.for_pieces(block, [&](Rows rows) {
-      for (BackwardStep step{ends[group] - 1, BackwardStep::join}; !stops && step != until; step.advance()) {
+      for (BackwardStep step{ends[group] - 1, BackwardStep::join}; !stop.is_up(thread) && step != until;
+           step.advance()) {
         backward_step(ctx, pass, group, step, rows);
       }
     });
   };
-  const auto add_up = [&](Context& ctx, int64_t group) {
-    for (int64_t i = ends[group] - 1; !stops && i >= ends[group + 1]; --i) {
+  const auto add_up = [&](Context& ctx, int64_t group, int thread) {
+    for (int64_t i = ends[group] - 1; !stop.is_up(thread) && i >= ends[group + 1]; --i) {
       add_mix_gradients(ctx, pass, group, i);
       add_gradients(ctx, pass, group, i);
     }
   };
   chains_.run(ctx_.team(), blocks + 1, groups, may_begin, [&](int64_t chain, int64_t group, int thread) {
-    if (thread == 0 && interrupted_ && interrupted_()) stops = true;
-    if (chain == adding) return add_up(ctx_.worker(thread), group);
-    pass_block(ctx_.worker(thread), group, chain);
+    if (chain == adding) return add_up(ctx_.worker(thread), group, thread);
+    pass_block(ctx_.worker(thread), group, chain, thread);
   });
-  return !stops && !(interrupted_ && interrupted_());
+  return !stop.is_up(0);
 }
 
 bool Decoder::run_backward(const Pass& pass, int64_t first, int64_t end) {

@@ -364,13 +364,17 @@ TEST_F(DeviceBf16Operations, LinearOfFewRows) {
       GuardedMatrix x = made<GuardedMatrix>(of_x, 1), y(rows, 51), from_bf16(rows, 51);
       Bf16Matrix x_bf16 = made<Bf16Matrix>(of_x, 1), W = made<Bf16Matrix>(of_w, 2), y_bf16(rows, 51);
       const WeightMatrix weights = AnyView<const void, 2>(W.view());
-      std::vector<float> bias = Random(3).normals(51), rounded_bias = rounded(bias);
-      linear(ctx(), x.view(), weights, y.view(), 0, flat(rounded_bias));
-      linear(ctx(), x_bf16.view(), weights, from_bf16.view(), 0, flat(rounded_bias));
-      linear(ctx(), x_bf16.view(), weights, y_bf16.view(), 0, flat(bias));
+      linear(ctx(), x.view(), weights, y.view());
+      linear(ctx(), x_bf16.view(), weights, from_bf16.view());
+      linear(ctx(), x_bf16.view(), weights, y_bf16.view());
       ctx().synchronize();
       EXPECT_EQ(from_bf16.values(), y.values());
       EXPECT_EQ(y_bf16.values(), rounded(y.values()));
+      std::vector<float> bias = Random(3).normals(51), sums = y_bf16.values();
+      linear(ctx(), x_bf16.view(), weights, y_bf16.view(), 0, flat(bias));
+      ctx().synchronize();
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += bias[i % 51];
+      EXPECT_EQ(y_bf16.values(), rounded(sums));
     }
   }
 }

@@ -123,8 +123,11 @@ void linear(Context& ctx, AnyView<const void, 2> X, const WeightMatrix& W, AnyVi
   const OperationScope scope(ctx, "product",
                              {.flops = 2.0 * static_cast<double>(N) * static_cast<double>(W.rows * W.columns),
                               .bytes = bytes_of(X) + bytes_of(Y) + static_cast<double>(W.bytes())});
-  if (is_on_gpu) return cuda::linear_rows(ctx.queue(), {X, W, Y, bias.data()});
-  few_rows(ctx, floats_of("linear", "X", X), W, floats_of("linear", "Y", Y));
+  if (is_on_gpu) {
+    cuda::linear_rows(ctx.queue(), {X, W, Y});
+  } else {
+    few_rows(ctx, floats_of("linear", "X", X), W, floats_of("linear", "Y", Y));
+  }
   if (bias) add_bias(ctx, bias, Y);
 }
 

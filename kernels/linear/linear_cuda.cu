@@ -21,15 +21,6 @@ struct FewRows {
   int64_t N;
   WeightMatrix W;
   Matrix<Y> y;
-  const float* bias;
-
-  /// What is added to column o: the bias as rounded to Y.
-  __device__ float bias_of(int64_t o) const {
-    if (bias == nullptr) return 0;
-    Y rounded;
-    store1(&rounded, bias[o]);
-    return load1(&rounded);
-  }
 };
 
 /// A warp computes kOutputs columns of Y for all rows of X, of which there are at most R: each lane every 32nd group of 16
@@ -76,14 +67,14 @@ __global__ void __launch_bounds__(kThreads, 1) multiply_few(FewRows<X, Y> p) {
 #pragma unroll
     for (int j = 0; j < kOutputs; ++j) {
       const float sum = warp_sum(sums[j][r]);
-      if (lane == 0 && r < p.N && first + j < p.W.rows) store1(p.y[r] + first + j, sum + p.bias_of(first + j));
+      if (lane == 0 && r < p.N && first + j < p.W.rows) store1(p.y[r] + first + j, sum);
     }
   }
 }
 
 template <WeightType kType, int R, class X, class Y>
 void multiply(CudaQueue& queue, const CudaLinearRows& p) {
-  const FewRows<X, Y> rows{p.X, p.X.extent(0), p.W, p.Y, p.bias};
+  const FewRows<X, Y> rows{p.X, p.X.extent(0), p.W, p.Y};
   const bool vectors = has_vectors<kType>(p.W) && has_wide_rows(p.X);
   launch(queue, vectors ? multiply_few<kType, R, true, X, Y> : multiply_few<kType, R, false, X, Y>,
          dim3(static_cast<unsigned>(chunk_count(p.W.rows, kWarps * kOutputs))), kThreads, 0, rows);

@@ -9,12 +9,11 @@ namespace keel {
 /// Most rows that linear_rows takes.
 inline constexpr int64_t kCudaLinearRows = 12;
 
-/// Y[n, o] = sum over i of X[n, i] W[o, i] + bias[o]   for 0 < N <= kCudaLinearRows.   bias: [W.rows] or null.
+/// Y[n, o] = sum over i of X[n, i] W[o, i]   for 0 < N <= kCudaLinearRows.
 struct CudaLinearRows {
   AnyView<const void, 2> X;
   WeightMatrix W;
   AnyView<void, 2> Y;
-  const float* bias;
 };
 KEEL_CUDA_FUNCTION(void, linear_rows, CudaQueue&, const CudaLinearRows&)
 

@@ -31,7 +31,8 @@ class KEEL_API Context {
  public:
   /// A CPU context with this many threads (>= 1). Error(device) if the system does not give that many.
   explicit Context(int threads, Isa isa = best_isa());
-  /// Of this device; on a GPU threads are the host's. Error(device) if there is none, (usage) for a bad KEEL_CUDA_GRAPH.
+  /// Of this device; on a GPU threads are the host's. Error(device) if there is none, (usage) for a KEEL_CUDA_GRAPH that
+  /// is neither 0 nor 1.
   Context(const DeviceChoice& choice, int threads);
   ~Context();
   Context(const Context&) = delete;

@@ -30,7 +30,7 @@ KEEL_CUDA_FUNCTION(void, synchronize, CudaQueue&)
 /// allocate_shared, so that tests and debuggers can look into it.
 KEEL_CUDA_FUNCTION(void*, allocate, CudaQueue&, int64_t)
 KEEL_CUDA_FUNCTION(void, release, CudaQueue&, void*)
-/// The most device memory that this process had at a time, of allocate and of what operations keep: what was asked for, without
+/// The most device memory that this process had at a time, in bytes: of allocate and of what operations keep, without
 /// what CUDA takes for itself.
 KEEL_CUDA_FUNCTION(int64_t, peak_bytes)
 /// Memory of the device that the host sees too, for tests. Error(memory).

@@ -10,7 +10,8 @@ namespace keel {
 /// Y = X W^T + 1 bias^T, with W in any type: exact values of the weights, products and sums in fp32.
 ///   X: [N, in], Y: [N, out], rows may be strided, last axis contiguous; Y overlaps nothing else.   W: [out, in]
 ///   bias: [out], or null for none
-/// On a GPU X, or X and Y, may be bf16, where W is. Where Y is, matmul rounds bias first; few rows are rounded before it.
+/// On a GPU X, or X and Y, may be bf16, where W is. Where Y is, bias is rounded to that and then added to the sums; with
+/// few rows the sums are rounded, and bias is added in fp32 and the result rounded again.
 /// Any extent may be 0. Throws Error(shape) if the extents disagree.
 /// With few rows W is read once, at the speed of the memory, and each element of Y is the same for any number of
 /// threads. With more it is matmul (matmul.h), of weights that are not fp32 block by block as each thread widens them.

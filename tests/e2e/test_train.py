@@ -222,8 +222,9 @@ class Runs(TrainTest):
         self.assertNotIn("validating", last)
 
     def test_sizes_that_are_compared_differ(self):
-        total = json.loads(self.train(extra=["--plan", "--json"]).stdout)["memory"]["total_bytes"]
-        said = self.train(extra=["--set", f"train.memory_limit={total * 9999 // 10000}"], code=6).stderr
+        large = ["--set", "model.hidden_size=512", "--set", "model.intermediate_size=2048"]  # a few kB are less than a third digit
+        total = json.loads(self.train(extra=[*large, "--plan", "--json"]).stdout)["memory"]["total_bytes"]
+        said = self.train(extra=[*large, "--set", f"train.memory_limit={total - 1}"], code=6).stderr
         needed, allowed = re.search(r"the run needs (\S+ \S+) and may use (\S+ \S+?)[: ]", said).groups()
         self.assertNotEqual(needed, allowed)
 
